@@ -66,6 +66,8 @@ type TargetRequest struct {
 	Route   Route
 	RunID   string
 	Ordinal int64
+	// Generation goes into the Target.
+	Generation int
 	// Plan is the source's plan: schema, key, wire formats, consistency.
 	Plan  *SourcePlan
 	Read  ReadMode
@@ -86,11 +88,14 @@ type TargetRequest struct {
 
 // Target is where one resource of one run goes; it is frozen with the plan.
 type Target struct {
-	Route    Route         `json:"route"`
-	RunID    string        `json:"run_id"`
-	Ordinal  int64         `json:"ordinal"`
-	Resource string        `json:"resource"`
-	Schema   schema.Schema `json:"schema"`
+	Route   Route  `json:"route"`
+	RunID   string `json:"run_id"`
+	Ordinal int64  `json:"ordinal"`
+	// Generation counts the resource's plans in the run, from 0: a reset loads
+	// into new staging, so staging is named by run and generation.
+	Generation int           `json:"generation"`
+	Resource   string        `json:"resource"`
+	Schema     schema.Schema `json:"schema"`
 	// Name is the target as the sink writes it, for messages.
 	Name  string    `json:"name"`
 	Read  ReadMode  `json:"read"`
@@ -290,6 +295,9 @@ next:
 	}
 }
 
+// PublishSplit is the id of a resource's publish split.
+func PublishSplit(resource string) string { return resource + "#publish" }
+
 // Optional capabilities of sink sessions.
 
 // Fencer is a transactional sink: it keeps fence and ledger beside the data.
@@ -300,8 +308,11 @@ type Fencer interface {
 	// staging of superseded runs of the same route. An ordinal found at or above
 	// ours gives *StaleError, unless it is this very run.
 	BeginRun(ctx context.Context, targets []*Target) error
-	// Freeze writes a ledger row for each split of the plan, and the plan itself
-	// so that another State can adopt it. It is idempotent.
+	// Freeze writes a ledger row for each split of the plan and one for the
+	// publish split (PublishSplit(resource)), and the plan itself so that another
+	// State can adopt it. Rows of the run and resource that are not in the plan
+	// (an earlier generation's, or of a plan that was never saved) are deleted;
+	// rows that are there stay as they are, so it is idempotent.
 	Freeze(ctx context.Context, t *Target, plan *ResourcePlan) error
 	// Claim raises the split's claim in the ledger, alone in a transaction, then
 	// reads the row. A claim found at or above ours by another owner gives *StaleError.

@@ -207,9 +207,10 @@ type PlanStore interface {
 type ProgressStore interface {
 	// ClaimSplit gives the caller a split that nobody owns and that is not done,
 	// and bumps its claim; owned splits of slots whose lease is over count as
-	// nobody's. nil with no error: nothing to claim now, others are at work.
-	// ErrSplitDone: nothing is left.
-	ClaimSplit(ctx context.Context, f Fence) (*ClaimedSplit, error)
+	// nobody's. Splits of the resources in exclude are left alone (they failed in
+	// this attempt). nil with no error: nothing to claim now, others are at work.
+	// ErrSplitDone: nothing is left but what is excluded.
+	ClaimSplit(ctx context.Context, f Fence, exclude []string) (*ClaimedSplit, error)
 	// RaiseClaim sets the claim of an owned split to more than atLeast (P1).
 	RaiseClaim(ctx context.Context, f Fence, split string, atLeast int64) (int64, error)
 	// Commit stores progress if the split's claim is still the given one, else
