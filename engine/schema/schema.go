@@ -133,6 +133,13 @@ type Native struct {
 	// Typmod is -1 without a modifier; both are 0 for other systems.
 	OID    uint32 `json:"oid,omitempty"`
 	Typmod int32  `json:"typmod,omitempty"`
+	// BaseOID and BaseTypmod are those of the type that a PostgreSQL domain is
+	// based on in the end; 0 for a type that is no domain.
+	BaseOID    uint32 `json:"base_oid,omitempty"`
+	BaseTypmod int32  `json:"base_typmod,omitempty"`
+	// Version is the system's major version, for encodings that changed between
+	// versions; 0 means not known.
+	Version int `json:"version,omitempty"`
 }
 
 // Field is one column of a resource.
