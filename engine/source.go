@@ -146,6 +146,9 @@ type Split struct {
 // ReadRequest asks for the rows of one split.
 type ReadRequest struct {
 	Split Split
+	// Claim is the claim under which the split is read; a source names its server
+	// session after it and ends the sessions of older claims (P5). 0: unclaimed.
+	Claim int64
 	// Plan is the frozen plan of the split's resource.
 	Plan *SourcePlan
 	// Selection is the pipeline's choice, frozen with the plan.
