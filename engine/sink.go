@@ -186,7 +186,9 @@ type Receipt struct {
 	// CRC is chained over the batches at the write boundary.
 	CRC uint32
 	// ReadBack is the digest read back from the destination, with Verified true
-	// when it was compared (P9).
+	// when it was compared (P9). So that it can be compared with the source's, a
+	// sink adds for each row that is not there as it was read (superseded, skipped,
+	// set aside, changed by a value policy) that row's digest as it was read.
 	ReadBack integrity.Digest
 	Verified bool
 	// Policies counts applied value policies.

@@ -174,11 +174,23 @@ type RunStore interface {
 	Facts(ctx context.Context, runID uuid.UUID, after int64, limit int) ([]events.Fact, error)
 	// AppendFacts stores facts that belong to no split.
 	AppendFacts(ctx context.Context, f Fence, facts []events.Fact) error
-	// Cursor returns the resource's committed cursor and remembered window.
-	Cursor(ctx context.Context, r Route, resource string) (json.RawMessage, []RowID, error)
-	// ResetResource forgets the resource's cursor, so that the next run reads all
-	// of it. Refused with ErrLocked while a process works on the route.
+	// Cursor returns what the route carries from run to run for the resource; the
+	// zero value if it never published.
+	Cursor(ctx context.Context, r Route, resource string) (RouteCursor, error)
+	// ResetResource forgets the resource's cursor and marks it as reset until the
+	// next publish, so that the next run reads all of it, whatever the destination
+	// remembers. Refused with ErrLocked while a process works on the route.
 	ResetResource(ctx context.Context, r Route, resource string) error
+}
+
+// RouteCursor is what a route carries from run to run for one resource.
+type RouteCursor struct {
+	// Cursor is the source's, opaque; nil before the first publish.
+	Cursor json.RawMessage
+	// Seen are the remembered rows of the next run's window, for sinks that can't look.
+	Seen []RowID
+	// Reset is true when the user asked for everything to be read again.
+	Reset bool
 }
 
 // RunEnd is how a run or an attempt of it ended.

@@ -1,0 +1,324 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/tranship-io/tranship/engine"
+	"github.com/tranship-io/tranship/events"
+)
+
+var (
+	errCanceled  = errors.New("the run was canceled")
+	errLeaseLost = errors.New("the lease was lost: another attempt owns the slot")
+)
+
+// attempt is one bounded life in all slots of this process.
+func (r *run) attempt(ctx context.Context, main engine.Lease) outcome {
+	b := &bounds{bytes: r.set.AttemptBytes, rows: r.set.AttemptRows}
+	if r.set.AttemptTime > 0 {
+		b.deadline = time.Now().Add(r.set.AttemptTime)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+
+	watch := make(chan struct{})
+	defer func() { cancel(nil); <-watch }()
+	go func() {
+		defer close(watch)
+		select {
+		case <-r.Stop:
+			b.Stop("stop")
+		case <-ctx.Done():
+		}
+	}()
+
+	keep, err := r.keepLease(ctx, cancel, main, b)
+	if err != nil {
+		return outcome{err: err}
+	}
+	defer keep()
+
+	first := []events.Fact{r.fact(events.AttemptStarted{Attempt: main.Attempt, Slot: 0, Generation: main.Generation, Holder: main.Holder})}
+	if main.Attempt == 1 {
+		first = append(first, r.fact(events.RunStarted{Slots: r.set.Slots}))
+	}
+	if err := r.State.AppendFacts(ctx, r.main, first); err != nil {
+		return outcome{err: fmt.Errorf("store facts: %w", err)}
+	}
+	if err := r.ensurePlan(ctx); err != nil {
+		return r.outcomeOf(ctx, b, err)
+	}
+
+	group, gctx := errgroup.WithContext(ctx)
+	var bounded atomic.Bool
+	for i := range r.set.Slots {
+		group.Go(func() error {
+			var err error
+			if i == 0 {
+				err = r.work(gctx, main, b)
+			} else {
+				err = r.workSlot(gctx, i, b)
+			}
+			if errors.Is(err, errBoundary) {
+				// The other slots come to it by themselves, at their safe positions.
+				bounded.Store(true)
+				return nil
+			}
+			return err
+		})
+	}
+	if err = group.Wait(); err == nil && bounded.Load() {
+		err = errBoundary
+	}
+	out := r.outcomeOf(ctx, b, err)
+	if out.handOver || out.stopped {
+		reason, _ := b.reached()
+		end := []events.Fact{r.fact(events.AttemptHandedOver{Slot: 0, Generation: main.Generation, Reason: reason})}
+		if out.handOver {
+			if err := r.State.EndAttempt(context.WithoutCancel(ctx), main, end); err != nil {
+				return outcome{err: fmt.Errorf("end attempt: %w", err)}
+			}
+		} else if err := r.State.AppendFacts(context.WithoutCancel(ctx), r.main, end); err != nil {
+			return outcome{err: fmt.Errorf("store facts: %w", err)}
+		}
+	}
+	return out
+}
+
+// errBoundary ends a slot's work at the attempt's boundary.
+var errBoundary = errors.New("attempt boundary")
+
+func (r *run) outcomeOf(ctx context.Context, b *bounds, err error) outcome {
+	reason, stopped := b.reached()
+	cause := context.Cause(ctx)
+	switch {
+	case errors.Is(cause, errCanceled):
+		return outcome{canceled: true, err: errCanceled}
+	case errors.Is(cause, errLeaseLost):
+		return outcome{err: errLeaseLost}
+	case err == nil:
+		return outcome{done: true}
+	case errors.Is(err, errBoundary) && stopped && (reason == "stop" || reason == "pause"):
+		return outcome{stopped: true}
+	case errors.Is(err, errBoundary):
+		return outcome{handOver: true}
+	case stopped && reason == "stop" && engine.ClassOf(err) == engine.Retryable:
+		// Stopped while waiting for something that was not there: still a stop.
+		return outcome{stopped: true}
+	}
+	return outcome{err: err}
+}
+
+// keepLease renews a lease until the returned function is called, and carries
+// the owner's wishes into the attempt (P22).
+func (r *run) keepLease(ctx context.Context, cancel context.CancelCauseFunc, l engine.Lease, b *bounds) (func(), error) {
+	beat := func() bool {
+		desired, err := r.State.Renew(ctx, l, r.set.LeaseTime)
+		var stale *engine.StaleError
+		switch {
+		case errors.As(err, &stale):
+			cancel(errLeaseLost)
+			return false
+		case err != nil:
+			// The lease itself bounds how long a store may be out of reach.
+			r.Log.Warn("renew lease", "slot", l.Slot, "error", err)
+		case desired == engine.DesiredCancel:
+			cancel(errCanceled)
+			return false
+		case desired == engine.DesiredPause:
+			b.Stop("pause")
+		}
+		return true
+	}
+	if !beat() {
+		return nil, context.Cause(ctx)
+	}
+	done, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		t := time.NewTicker(r.set.heartbeat())
+		defer t.Stop()
+		for {
+			select {
+			case <-t.C:
+				if !beat() {
+					return
+				}
+			case <-done:
+				return
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return func() { close(done); <-stopped }, nil
+}
+
+// workSlot lives in a slot beside the main one.
+func (r *run) workSlot(ctx context.Context, slot int, b *bounds) error {
+	l, err := r.State.Acquire(ctx, r.rec.ID, slot, r.Holder, r.set.LeaseTime)
+	if errors.Is(err, engine.ErrLocked) {
+		// Another worker lives there: it does this slot's work.
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("take slot %d: %w", slot, err)
+	}
+	slotCtx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	keep, err := r.keepLease(slotCtx, cancel, l, b)
+	if err != nil {
+		return err
+	}
+	defer keep()
+	err = r.work(slotCtx, l, b)
+	if cause := context.Cause(slotCtx); errors.Is(cause, errLeaseLost) {
+		return errLeaseLost
+	}
+	if endErr := r.State.EndAttempt(context.WithoutCancel(ctx), l, nil); endErr != nil {
+		var stale *engine.StaleError
+		if !errors.As(endErr, &stale) {
+			err = errors.Join(err, fmt.Errorf("end slot %d: %w", slot, endErr))
+		}
+	}
+	return err
+}
+
+// idle is how long a slot waits before it asks again for a split while others work.
+const idle = 50 * time.Millisecond
+
+// work claims splits until none is left (nil) or the boundary is reached.
+func (r *run) work(ctx context.Context, l engine.Lease, b *bounds) error {
+	tries := map[string]*try{}
+	for {
+		if err := ctx.Err(); err != nil {
+			return context.Cause(ctx)
+		}
+		if _, stop := b.reached(); stop {
+			return errBoundary
+		}
+		sp, err := r.State.ClaimSplit(ctx, l.Fence, r.excluded())
+		switch {
+		case errors.Is(err, engine.ErrSplitDone):
+			return nil
+		case err != nil:
+			return fmt.Errorf("claim a split: %w", err)
+		case sp == nil:
+			if err := sleep(ctx, idle); err != nil {
+				return err
+			}
+			continue
+		}
+		before := sp.Epoch
+		err = r.split(ctx, l, sp, b)
+		if err == nil || errors.Is(err, errSplitFinished) {
+			delete(tries, sp.ID)
+			continue
+		}
+		if errors.Is(err, errBoundary) {
+			return r.giveBack(ctx, l, sp, errBoundary)
+		}
+		if ctx.Err() != nil {
+			return r.giveBack(ctx, l, sp, context.Cause(ctx))
+		}
+		t := tries[sp.ID]
+		if t == nil || sp.Epoch > before {
+			t = newTry(r.set)
+			tries[sp.ID] = t
+		}
+		if err := r.afterError(ctx, l, sp, t, b, err); err != nil {
+			return err
+		}
+	}
+}
+
+// giveBack returns the split at its checkpoint; a lost claim is somebody else's already.
+func (r *run) giveBack(ctx context.Context, l engine.Lease, sp *engine.ClaimedSplit, with error) error {
+	err := r.State.ReturnSplit(context.WithoutCancel(ctx), l.Fence, sp.ID, sp.Claim)
+	var stale *engine.StaleError
+	if err != nil && !errors.As(err, &stale) {
+		return errors.Join(with, fmt.Errorf("return split %q: %w", sp.ID, err))
+	}
+	return with
+}
+
+// afterError decides what an error in a split means: nil to go on claiming.
+func (r *run) afterError(ctx context.Context, l engine.Lease, sp *engine.ClaimedSplit, t *try, b *bounds, cause error) error {
+	var stale *engine.StaleError
+	if errors.As(cause, &stale) {
+		switch stale.What {
+		case "generation":
+			return errLeaseLost
+		case "ordinal":
+			return engine.Permanentf("a later run of this pipeline has begun; start a new run", "run %s: %w", r.rec.ID, cause)
+		}
+		// The claim belongs to somebody else: nothing of ours was written.
+		return r.giveBack(ctx, l, sp, nil)
+	}
+	if errors.Is(cause, engine.ErrSnapshotLost) || errors.Is(cause, engine.ErrStagingLost) {
+		if err := r.giveBack(ctx, l, sp, nil); err != nil {
+			return err
+		}
+		cause = r.reset(ctx, l.Fence, sp.Resource, sp.Generation, cause)
+		if cause == nil {
+			return nil
+		}
+		r.failResource(ctx, l.Fence, sp.Resource, cause)
+		return nil
+	}
+	if err := r.giveBack(ctx, l, sp, nil); err != nil {
+		return err
+	}
+	if engine.ClassOf(cause) == engine.Retryable {
+		wait, again := t.next()
+		if again {
+			f := r.fact(events.Retry{Resource: sp.Resource, Split: sp.ID, Error: cause.Error(), Try: t.n, NotBefore: time.Now().Add(wait).UTC()})
+			if err := r.State.AppendFacts(ctx, l.Fence, []events.Fact{f}); err != nil {
+				return fmt.Errorf("store facts: %w", err)
+			}
+			r.Log.Warn("trying again", "split", sp.ID, "try", t.n, "in", wait.Round(time.Millisecond), "error", cause)
+			return sleepOrStop(ctx, wait, b)
+		}
+		cause = engine.Retryablef("gave up on split %s after %d tries in %s: %w", sp.ID, t.n, time.Since(t.since).Round(time.Second), cause)
+	}
+	r.failResource(ctx, l.Fence, sp.Resource, cause)
+	return nil
+}
+
+func (r *run) excluded() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.failed) == 0 {
+		return nil
+	}
+	names := make([]string, 0, len(r.failed))
+	for n := range r.failed {
+		names = append(names, n)
+	}
+	return names
+}
+
+// failResource gives a resource up in this run's process; the others go on.
+func (r *run) failResource(ctx context.Context, f engine.Fence, resource string, cause error) {
+	r.mu.Lock()
+	_, already := r.failed[resource]
+	if !already {
+		r.failed[resource] = fmt.Errorf("resource %s: %w", resource, cause)
+	}
+	r.mu.Unlock()
+	if already {
+		return
+	}
+	r.Progress.resource(resource).Failed.Store(true)
+	r.Log.Error("resource failed", "resource", resource, "error", cause)
+	fact := r.fact(events.ResourceFailed{Resource: resource, Error: cause.Error()})
+	if err := r.State.AppendFacts(context.WithoutCancel(ctx), f, []events.Fact{fact}); err != nil {
+		r.Log.Warn("store facts", "error", err)
+	}
+}

@@ -1,0 +1,349 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/tranship-io/tranship/engine"
+	"github.com/tranship-io/tranship/events"
+)
+
+func isStale(err error) bool {
+	var stale *engine.StaleError
+	return errors.As(err, &stale)
+}
+
+// ensurePlan loads the run's frozen plan, or makes it; then it makes sure that
+// the destination is ready and that our numbers stand there (P1).
+func (r *run) ensurePlan(ctx context.Context) error {
+	plan, err := r.State.LoadPlan(ctx, r.rec.ID)
+	if err != nil {
+		return fmt.Errorf("load plan: %w", err)
+	}
+	if plan != nil {
+		return r.resumePlan(ctx, plan)
+	}
+	return r.makePlan(ctx)
+}
+
+// makePlan plans every resource, prepares the destination, and freezes the plan
+// there and in State, in this order: before State has the plan no split can be
+// claimed, so a crash in between only plans again.
+func (r *run) makePlan(ctx context.Context) error {
+	plan := &engine.RunPlan{}
+	names := make([]string, len(r.Resources))
+	for i, q := range r.Resources {
+		names[i] = q.Resource
+	}
+	for _, q := range r.Resources {
+		rp, err := r.planResource(ctx, q, names, 0)
+		if err != nil {
+			return fmt.Errorf("plan %s: %w", q.Resource, err)
+		}
+		plan.Resources = append(plan.Resources, rp)
+	}
+	var facts []events.Fact
+	for _, rp := range plan.Resources {
+		more, err := r.prepare(ctx, rp)
+		if err != nil {
+			return err
+		}
+		facts = append(facts, more...)
+	}
+	if err := r.beginRun(ctx, plan); err != nil {
+		return err
+	}
+	for _, rp := range plan.Resources {
+		if err := r.freeze(ctx, rp); err != nil {
+			return err
+		}
+		facts = append(facts, r.plannedFacts(rp)...)
+	}
+	if err := r.State.SavePlan(ctx, r.main, plan, facts); err != nil {
+		return fmt.Errorf("save plan: %w", err)
+	}
+	r.setPlan(ctx, plan)
+	return nil
+}
+
+// resumePlan makes an unfinished run's destination ready again.
+func (r *run) resumePlan(ctx context.Context, plan *engine.RunPlan) error {
+	r.setPlan(ctx, plan)
+	splits, err := r.State.Splits(ctx, r.rec.ID)
+	if err != nil {
+		return fmt.Errorf("load splits: %w", err)
+	}
+	published := map[string]bool{}
+	for _, s := range splits {
+		if s.Kind == engine.SplitPublish && s.Done {
+			published[s.Resource] = true
+		}
+	}
+	if err := r.beginRun(ctx, plan); err != nil {
+		return err
+	}
+	for _, rp := range plan.Resources {
+		name := rp.Selection.Resource
+		if published[name] {
+			continue
+		}
+		_, err := r.prepare(ctx, rp)
+		if err == nil {
+			err = r.freeze(ctx, rp)
+		}
+		if errors.Is(err, engine.ErrStagingLost) {
+			err = r.reset(ctx, r.main, name, rp.Generation, err)
+		}
+		if err != nil {
+			return fmt.Errorf("prepare %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// cursorOf returns where the route's last published run ended. The destination
+// decides where it keeps a record; State alone only where it doesn't (P3).
+func (r *run) cursorOf(ctx context.Context, resource string) (engine.RouteCursor, error) {
+	have, err := r.State.Cursor(ctx, r.route, resource)
+	if err != nil {
+		return have, fmt.Errorf("load cursor of %s: %w", resource, err)
+	}
+	if have.Reset {
+		return engine.RouteCursor{}, nil
+	}
+	if _, ok := r.sink.(engine.Adopter); !ok {
+		return have, nil
+	}
+	if r.known != nil {
+		for _, ar := range r.known.Resources {
+			if ar.Resource == resource {
+				return engine.RouteCursor{Cursor: ar.Cursor, Seen: ar.Seen}, nil
+			}
+		}
+	}
+	if have.Cursor != nil {
+		r.Log.Warn("the destination does not know the cursor that the state file has: reading from the beginning", "resource", resource)
+	}
+	return engine.RouteCursor{}, nil
+}
+
+func (r *run) planResource(ctx context.Context, q ResourceRequest, all []string, generation int) (*engine.ResourcePlan, error) {
+	req := engine.PlanRequest{
+		Selection: q.Selection, Read: q.Read, Write: q.Write, Consistency: q.Consistency,
+		Slots: r.set.Slots, SplitBytes: r.set.SplitBytes, AttemptTime: r.set.AttemptTime, HolderLives: !r.OneAttempt,
+	}
+	if q.Read == engine.ReadIncremental {
+		c, err := r.cursorOf(ctx, q.Resource)
+		if err != nil {
+			return nil, err
+		}
+		req.Cursor = c.Cursor
+	}
+	var sp *engine.SourcePlan
+	err := r.retry(ctx, "plan "+q.Resource, func(ctx context.Context) error {
+		var err error
+		sp, err = r.src.Plan(ctx, req)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	for i := range sp.Splits {
+		// Ids are ours: unique over generations, so that nothing of an earlier
+		// plan can be taken for this one's.
+		sp.Splits[i].ID = fmt.Sprintf("%s/%d.%d", q.Resource, generation, i)
+		sp.Splits[i].Resource = q.Resource
+	}
+	var t *engine.Target
+	err = r.retry(ctx, "plan target of "+q.Resource, func(ctx context.Context) error {
+		var err error
+		t, err = r.sink.Plan(ctx, engine.TargetRequest{
+			Route: r.route, RunID: r.rec.ID.String(), Ordinal: r.rec.Ordinal, Generation: generation,
+			Plan: sp, Read: q.Read, Write: q.Write, Target: q.Target, Verify: r.set.Verify, Policies: q.Policies,
+			Schema: r.set.Schema, Lineage: r.set.Lineage, Others: all, Options: q.Options,
+		})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	t.Generation = generation
+	t.Window = sp.Window
+	return &engine.ResourcePlan{Selection: q.Selection, Read: q.Read, Write: q.Write, Source: sp, Target: t, Generation: generation}, nil
+}
+
+func (r *run) prepare(ctx context.Context, rp *engine.ResourcePlan) ([]events.Fact, error) {
+	var p *engine.Prepared
+	err := r.retry(ctx, "prepare "+rp.Target.Name, func(ctx context.Context) error {
+		var err error
+		p, err = r.sink.Prepare(ctx, rp.Target)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("prepare target of %s: %w", rp.Selection.Resource, err)
+	}
+	var facts []events.Fact
+	for _, s := range p.Statements {
+		facts = append(facts, r.fact(events.SchemaChanged{Resource: rp.Selection.Resource, Statement: s}))
+	}
+	return facts, nil
+}
+
+// beginRun raises our ordinal at the destination. If it is behind although the
+// run is still ours in State, State was restored from an older copy: take a
+// greater one and try again (P1).
+func (r *run) beginRun(ctx context.Context, plan *engine.RunPlan) error {
+	if r.fencer == nil {
+		return nil
+	}
+	for range 10 {
+		targets := make([]*engine.Target, len(plan.Resources))
+		for i, rp := range plan.Resources {
+			rp.Target.Ordinal = r.rec.Ordinal
+			targets[i] = rp.Target
+		}
+		err := r.retry(ctx, "raise the run's number", func(ctx context.Context) error {
+			return r.fencer.BeginRun(ctx, targets)
+		})
+		var stale *engine.StaleError
+		if !errors.As(err, &stale) {
+			if err != nil {
+				return fmt.Errorf("begin run at the destination: %w", err)
+			}
+			return nil
+		}
+		r.mu.Lock()
+		frozen := r.plan != nil
+		r.mu.Unlock()
+		if frozen {
+			return engine.Permanentf("start a new run", "run %s: %w", r.rec.ID, err)
+		}
+		rec, raiseErr := r.State.RaiseOrdinal(ctx, r.rec.ID, stale.Have)
+		if raiseErr != nil {
+			return errors.Join(err, raiseErr)
+		}
+		r.Log.Warn("the destination has seen a later run: taking a greater number", "ordinal", rec.Ordinal)
+		r.rec = rec
+	}
+	return engine.Retryablef("another run of pipeline %q keeps raising its number at the destination", r.Pipeline)
+}
+
+func (r *run) freeze(ctx context.Context, rp *engine.ResourcePlan) error {
+	if r.fencer == nil {
+		return nil
+	}
+	return r.retry(ctx, "freeze plan", func(ctx context.Context) error {
+		return r.fencer.Freeze(ctx, rp.Target, rp)
+	})
+}
+
+func (r *run) plannedFacts(rp *engine.ResourcePlan) []events.Fact {
+	name := rp.Selection.Resource
+	facts := []events.Fact{r.fact(events.ResourcePlanned{
+		Resource: name, Target: rp.Target.Name, Read: string(rp.Read), Write: string(rp.Write),
+		Consistency: string(rp.Source.Consistency), Splits: len(rp.Source.Splits), Rows: rp.Source.Rows,
+		Bytes: rp.Source.Bytes, Coverage: rp.Source.Coverage, Warnings: append(append([]string(nil), rp.Source.Warnings...), rp.Target.Warnings...),
+	})}
+	for _, s := range rp.Source.Splits {
+		facts = append(facts, r.fact(events.SplitPlanned{Resource: name, Split: s.ID, Rows: s.Rows, Bytes: s.Bytes}))
+	}
+	return facts
+}
+
+// setPlan makes the plan the run's and initialises the live counters.
+func (r *run) setPlan(ctx context.Context, plan *engine.RunPlan) {
+	r.mu.Lock()
+	r.plan = plan
+	r.mu.Unlock()
+	status := map[string]*ResourceProgress{}
+	list := make([]*ResourceProgress, len(plan.Resources))
+	for i, rp := range plan.Resources {
+		list[i] = &ResourceProgress{Resource: rp.Selection.Resource, EstimatedRows: rp.Source.Rows,
+			EstimatedBytes: rp.Source.Bytes, Splits: len(rp.Source.Splits)}
+		status[rp.Selection.Resource] = list[i]
+	}
+	if splits, err := r.State.Splits(ctx, r.rec.ID); err == nil {
+		for _, s := range splits {
+			p := status[s.Resource]
+			if p == nil {
+				continue
+			}
+			p.Applied.Add(s.Totals.Applied)
+			if s.Done && s.Kind == engine.SplitRead {
+				p.SplitsDone.Add(1)
+			}
+			if s.Done && s.Kind == engine.SplitPublish {
+				p.Published.Store(true)
+			}
+		}
+	}
+	r.Progress.reset(list)
+}
+
+// resource returns the current plan of a resource.
+func (r *run) resource(name string) *engine.ResourcePlan {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.plan.Resource(name)
+}
+
+// maxResets bounds how often a process begins a resource anew.
+const maxResets = 3
+
+// reset throws away what was loaded of a resource and plans it anew: its
+// snapshot's holder or its staging is gone (P7, P12). Slots that meet the same
+// loss find that it is done already.
+func (r *run) reset(ctx context.Context, f engine.Fence, name string, generation int, cause error) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	old := r.plan.Resource(name)
+	if old.Generation > generation {
+		return nil
+	}
+	if r.resets[name]++; r.resets[name] > maxResets {
+		return fmt.Errorf("resource %s was begun anew %d times: %w", name, maxResets, cause)
+	}
+	if old.Write == engine.WriteAppend && !old.Target.Staged {
+		return engine.Bugf("resource %s: appended rows can't be taken back: %w", name, cause)
+	}
+	r.Log.Warn("beginning the resource anew", "resource", name, "reason", cause)
+	q := ResourceRequest{Selection: old.Selection, Read: old.Read, Write: old.Write, Target: "",
+		Policies: old.Target.Policies, Consistency: old.Source.Consistency, Options: old.Target.Options}
+	all := make([]string, len(r.plan.Resources))
+	for i, rp := range r.plan.Resources {
+		all[i] = rp.Selection.Resource
+	}
+	for _, have := range r.Resources {
+		if have.Resource == name {
+			q.Target = have.Target
+		}
+	}
+	rp, err := r.planResource(ctx, q, all, old.Generation+1)
+	if err != nil {
+		return fmt.Errorf("plan %s anew: %w", name, err)
+	}
+	if err := r.retry(ctx, "drop staging", func(ctx context.Context) error { return r.sink.Abort(ctx, old.Target) }); err != nil {
+		return fmt.Errorf("drop staging of %s: %w", name, err)
+	}
+	if _, err := r.prepare(ctx, rp); err != nil {
+		return err
+	}
+	if err := r.freeze(ctx, rp); err != nil {
+		return err
+	}
+	facts := append([]events.Fact{r.fact(events.ResourceReset{Resource: name, Reason: cause.Error()})}, r.plannedFacts(rp)...)
+	if err := r.State.ReplaceResource(ctx, f, rp, facts); err != nil {
+		return fmt.Errorf("store new plan of %s: %w", name, err)
+	}
+	for i := range r.plan.Resources {
+		if r.plan.Resources[i].Selection.Resource == name {
+			r.plan.Resources[i] = rp
+		}
+	}
+	p := r.Progress.resource(name)
+	p.EstimatedRows, p.EstimatedBytes, p.Splits = rp.Source.Rows, rp.Source.Bytes, len(rp.Source.Splits)
+	p.Applied.Store(0)
+	p.SplitsDone.Store(0)
+	return nil
+}

@@ -1,0 +1,406 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tranship-io/tranship/engine"
+	"github.com/tranship-io/tranship/events"
+)
+
+// Result is how a call of Run ended.
+type Result struct {
+	Run     engine.Run
+	Receipt *engine.RunReceipt
+	// HandedOver is true when the attempt ended at its boundary with work left
+	// and the run still open (OneAttempt).
+	HandedOver bool
+	// Resumed is true when the run had been begun by an earlier process.
+	Resumed bool
+}
+
+// Run works on a pipeline's route until its run completes, fails, or is asked
+// to stop. The error is the reason of a failed run; the result is there too
+// whenever a run was started.
+func Run(ctx context.Context, o Options) (*Result, error) {
+	r := &run{Options: o, set: o.Settings.withDefaults(), began: time.Now(), failed: map[string]error{}}
+	if r.Log == nil {
+		r.Log = slog.New(slog.DiscardHandler)
+	}
+	if r.Progress == nil {
+		r.Progress = new(Progress)
+	}
+	if r.Holder == "" {
+		r.Holder = "local"
+	}
+	if len(o.Resources) == 0 {
+		return nil, engine.Permanentf("name at least one resource, or a pattern that matches one", "the pipeline has no resources")
+	}
+	defer r.close()
+	if err := r.openEnds(ctx); err != nil {
+		return nil, err
+	}
+	if err := r.findRoute(ctx); err != nil {
+		return nil, err
+	}
+	if err := r.finishPredecessor(ctx); err != nil {
+		return nil, err
+	}
+	return r.startAndWork(ctx, o.Version, o.Restart)
+}
+
+// run is the state of one call of Run.
+type run struct {
+	Options
+	set   Settings
+	began time.Time
+
+	src  engine.SourceSession
+	sink engine.SinkSession
+	// fencer is nil for sinks that are not transactional.
+	fencer engine.Fencer
+
+	route engine.Route
+	// known is what the destination knows of the route, nil if nothing.
+	known *engine.Adoption
+
+	rec  engine.Run
+	main engine.Fence
+
+	mu     sync.Mutex
+	plan   *engine.RunPlan
+	failed map[string]error
+	resets map[string]int
+	// started are resources whose first claim was told.
+	started map[string]bool
+}
+
+func (r *run) openEnds(ctx context.Context) error {
+	opt := engine.OpenOptions{Pipeline: r.Pipeline, GiveUp: r.set.GiveUp, Slots: r.set.Slots, WorkDir: r.set.WorkDir}
+	var err error
+	if r.src, err = r.OpenSource(ctx, opt); err != nil {
+		return fmt.Errorf("open source: %w", err)
+	}
+	if r.sink, err = r.OpenSink(ctx, opt); err != nil {
+		return fmt.Errorf("open sink: %w", err)
+	}
+	r.fencer, _ = r.sink.(engine.Fencer)
+	return nil
+}
+
+// close ends the sessions; their own servers clean up what a failed close leaves.
+func (r *run) close() {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	for name, end := range map[string]interface{ Close(context.Context) error }{"source": r.src, "sink": r.sink} {
+		if end == nil {
+			continue
+		}
+		if err := end.Close(ctx); err != nil {
+			r.Log.Debug("close session", "end", name, "error", err)
+		}
+	}
+}
+
+// findRoute asks State and destination who we are (P1).
+func (r *run) findRoute(ctx context.Context) error {
+	own, err := r.State.Installation(ctx)
+	if err != nil {
+		return fmt.Errorf("read installation: %w", err)
+	}
+	r.route = engine.Route{Installation: own, Pipeline: r.Pipeline, Source: r.src.Identity(), Sink: r.sink.Identity()}
+	installation, remembered, err := r.State.RouteKnown(ctx, r.route)
+	if err != nil {
+		return fmt.Errorf("look up route: %w", err)
+	}
+	if remembered {
+		r.route.Installation = installation
+	}
+	found, err := r.adoptions(ctx)
+	if err != nil {
+		return err
+	}
+	if remembered {
+		for i := range found {
+			if found[i].Installation == installation {
+				r.known = &found[i]
+			}
+		}
+		return nil
+	}
+	switch len(found) {
+	case 0:
+		return nil
+	case 1:
+		r.known = &found[0]
+		r.route.Installation = found[0].Installation
+		r.Log.Info("adopting the route from the destination", "installation", found[0].Installation, "run", found[0].RunID)
+		if err := r.State.AdoptRoute(ctx, r.route, adoptedVersion, found[0]); err != nil {
+			return fmt.Errorf("adopt route: %w", err)
+		}
+		return nil
+	}
+	names := make([]string, len(found))
+	for i, a := range found {
+		names[i] = fmt.Sprintf("%s (run %s, ordinal %d)", a.Installation, a.RunID, a.Ordinal)
+	}
+	return engine.Permanentf("restore the state file of the installation that should go on, or drop the ledger rows of the others",
+		"the destination knows pipeline %q under %d installations and this state file is none of them: %s",
+		r.Pipeline, len(found), strings.Join(names, ", "))
+}
+
+// adoptedVersion is the document version of runs taken over from a destination:
+// the document that they were made from is not known.
+const adoptedVersion = "adopted"
+
+func (r *run) adoptions(ctx context.Context) ([]engine.Adoption, error) {
+	adopter, ok := r.sink.(engine.Adopter)
+	if !ok {
+		return nil, nil
+	}
+	var found []engine.Adoption
+	err := r.retry(ctx, "read the destination's ledger", func(ctx context.Context) error {
+		var err error
+		found, err = adopter.Adopt(ctx, r.route)
+		return err
+	})
+	return found, err
+}
+
+// finishPredecessor completes an older unfinished run whose appended rows stay:
+// a new run would not know them (P21).
+func (r *run) finishPredecessor(ctx context.Context) error {
+	runs, err := r.State.ListRuns(ctx, r.Pipeline, 20)
+	if err != nil {
+		return fmt.Errorf("list runs: %w", err)
+	}
+	for _, old := range runs {
+		if old.Route != r.route {
+			continue
+		}
+		open := old.State == engine.StateRunning || old.State == engine.StatePaused || old.State == engine.StateFailed && old.Resumable
+		if !open {
+			return nil
+		}
+		if old.Version == r.Version && !r.Restart || r.overtaken(old) {
+			return nil
+		}
+		stands, err := r.appendedRows(ctx, old)
+		if err != nil || stands == 0 {
+			return err
+		}
+		r.Log.Info("finishing the unfinished run first, since its appended rows stay", "run", old.ID, "rows", stands)
+		if _, err := r.startAndWork(ctx, old.Version, false); err != nil {
+			return engine.Permanentf("let the unfinished run end (correct what it fails on) before a new one begins",
+				"run %s of pipeline %q has appended %d rows that stay, and could not be finished: %w", old.ID, r.Pipeline, stands, err)
+		}
+		select {
+		case <-r.Stop:
+			return engine.Permanentf("", "stopped while finishing run %s", old.ID)
+		default:
+		}
+		found, err := r.adoptions(ctx)
+		if err != nil {
+			return err
+		}
+		for i := range found {
+			if found[i].Installation == r.route.Installation {
+				r.known = &found[i]
+			}
+		}
+		return nil
+	}
+	return nil
+}
+
+// overtaken tells whether the destination has seen a later run than this one:
+// State was restored from an older copy, or another State went on (P1, P21).
+func (r *run) overtaken(old engine.Run) bool {
+	if r.known == nil {
+		return false
+	}
+	return r.known.Ordinal > old.Ordinal || r.known.Ordinal == old.Ordinal && r.known.RunID != "" && r.known.RunID != old.ID.String()
+}
+
+// appendedRows counts rows that an unfinished run has appended to live targets.
+func (r *run) appendedRows(ctx context.Context, old engine.Run) (int64, error) {
+	plan, err := r.State.LoadPlan(ctx, old.ID)
+	if err != nil || plan == nil {
+		return 0, err
+	}
+	var n int64
+	direct := map[string]bool{}
+	for _, rp := range plan.Resources {
+		direct[rp.Selection.Resource] = rp.Write == engine.WriteAppend && !rp.Target.Staged
+	}
+	splits, err := r.State.Splits(ctx, old.ID)
+	if err != nil {
+		return 0, err
+	}
+	published := map[string]bool{}
+	for _, s := range splits {
+		if s.Kind == engine.SplitPublish && s.Done {
+			published[s.Resource] = true
+		}
+	}
+	for _, s := range splits {
+		if direct[s.Resource] && !published[s.Resource] {
+			n += s.Totals.Applied
+		}
+	}
+	if r.known != nil && r.known.RunID == old.ID.String() {
+		var ledger int64
+		for _, ar := range r.known.Resources {
+			if direct[ar.Resource] && !ar.Published {
+				for _, e := range ar.Ledger {
+					ledger += e.Totals.Applied
+				}
+			}
+		}
+		n = max(n, ledger)
+	}
+	return n, nil
+}
+
+// startAndWork starts or resumes a run of the version and works on it.
+func (r *run) startAndWork(ctx context.Context, version string, restart bool) (*Result, error) {
+	req := engine.StartRequest{Route: r.route, Version: version, Restart: restart}
+	if r.known != nil {
+		req.AtLeastOrdinal = r.known.Ordinal
+	}
+	rec, resumed, err := r.State.StartRun(ctx, req)
+	if err != nil {
+		return nil, fmt.Errorf("start run: %w", err)
+	}
+	if resumed && r.overtaken(rec) {
+		r.Log.Warn("a later run is known at the destination: beginning anew", "run", rec.ID)
+		req.Restart = true
+		if rec, resumed, err = r.State.StartRun(ctx, req); err != nil {
+			return nil, fmt.Errorf("start run: %w", err)
+		}
+	}
+	r.rec = rec
+	r.plan, r.resets, r.started = nil, map[string]int{}, map[string]bool{}
+	clear(r.failed)
+	res := &Result{Resumed: resumed}
+	err = r.attempts(ctx, res)
+	res.Run, _ = r.State.GetRun(context.WithoutCancel(ctx), rec.ID)
+	return res, err
+}
+
+// attempts lets attempt follow attempt until the run is over.
+func (r *run) attempts(ctx context.Context, res *Result) error {
+	for {
+		lease, err := r.State.Acquire(ctx, r.rec.ID, 0, r.Holder, r.set.LeaseTime)
+		if err != nil {
+			return fmt.Errorf("take slot 0 of run %s: %w", r.rec.ID, err)
+		}
+		r.main = lease.Fence
+		out := r.attempt(ctx, lease)
+		if out.handOver && !r.OneAttempt {
+			continue
+		}
+		if out.handOver {
+			res.HandedOver = true
+			return nil
+		}
+		return r.finish(ctx, out, res)
+	}
+}
+
+// outcome is how an attempt ended.
+type outcome struct {
+	// done: nothing is left to do. handOver: the boundary came first.
+	done, handOver bool
+	// stopped: asked to stop; canceled: asked to cancel.
+	stopped, canceled bool
+	err               error
+}
+
+// finish closes the run with its receipt.
+func (r *run) finish(ctx context.Context, out outcome, res *Result) error {
+	ctx = context.WithoutCancel(ctx)
+	end := engine.RunEnd{}
+	reason := out.err
+	if reason == nil && out.done {
+		reason = r.joinFailures()
+	}
+	switch {
+	case reason != nil && !out.canceled:
+		end.State = engine.StateFailed
+		end.Resumable = r.planned() && engine.ClassOf(reason) != engine.Bug
+		end.Error = reason.Error()
+	case out.canceled:
+		end.State = engine.StateCanceled
+		reason = r.abort(ctx)
+	case out.stopped:
+		end.State = engine.StatePaused
+	default:
+		end.State = engine.StateCompleted
+	}
+	receipt, err := r.receipt(ctx, end)
+	if err != nil {
+		return errors.Join(reason, err)
+	}
+	res.Receipt = receipt
+	if err := r.seal(&end, receipt, reason); err != nil {
+		return errors.Join(reason, err)
+	}
+	if err := r.State.FinishRun(ctx, r.main, end); err != nil {
+		return errors.Join(reason, fmt.Errorf("finish run: %w", err))
+	}
+	return reason
+}
+
+func (r *run) planned() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.plan != nil
+}
+
+// joinFailures makes one error of the resources that failed.
+func (r *run) joinFailures() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var errs []error
+	for _, rp := range r.plan.Resources {
+		if err := r.failed[rp.Selection.Resource]; err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if len(errs) == 1 {
+		return errs[0]
+	}
+	return errors.Join(errs...)
+}
+
+// abort drops what a canceled run has staged.
+func (r *run) abort(ctx context.Context) error {
+	r.mu.Lock()
+	plan := r.plan
+	r.mu.Unlock()
+	if plan == nil {
+		return nil
+	}
+	var errs []error
+	for _, rp := range plan.Resources {
+		errs = append(errs, r.retry(ctx, "drop staging", func(ctx context.Context) error {
+			return r.sink.Abort(ctx, rp.Target)
+		}))
+	}
+	return errors.Join(errs...)
+}
+
+func (r *run) fact(p events.Payload) events.Fact {
+	f, err := events.New(r.rec.ID, time.Now(), p)
+	if err != nil {
+		// Payloads are plain structs of ours: encoding them cannot fail.
+		panic(err)
+	}
+	return f
+}

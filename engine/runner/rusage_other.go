@@ -1,0 +1,6 @@
+//go:build !linux
+
+package runner
+
+// maxrssUnit: the BSDs and macOS report the resident set in bytes.
+const maxrssUnit = 1
