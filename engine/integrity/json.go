@@ -295,7 +295,7 @@ func (c *Canonicalizer) hex4() (rune, error) {
 		case b >= '0' && b <= '9':
 			b -= '0'
 		case b|0x20 >= 'a' && b|0x20 <= 'f':
-			b = b|0x20 - 'a' + 10
+			b = b | 0x20 - 'a' + 10
 		default:
 			return 0, fmt.Errorf("%q is no hexadecimal digit", b)
 		}

@@ -119,7 +119,7 @@ func counts(t engine.Totals) events.Counts {
 // read reads a split and applies it epoch by epoch.
 func (r *run) read(ctx context.Context, l engine.Lease, sp *engine.ClaimedSplit, rp *engine.ResourcePlan, b *bounds) error {
 	req := engine.ReadRequest{
-		Split: splitOf(rp, sp.ID), Plan: rp.Source, Selection: rp.Selection, From: sp.Position,
+		Split: splitOf(rp, sp.ID), Claim: sp.Claim, Plan: rp.Source, Selection: rp.Selection, From: sp.Position,
 		Wire: rp.Target.Wire, BatchBytes: r.set.batchBytes(rp.Target), Remember: rp.Target.RememberWindow,
 	}
 	for _, c := range rp.Target.Columns {
