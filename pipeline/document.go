@@ -30,8 +30,8 @@ type Document struct {
 // Hash identifies what the document means: a SHA-256 over its content before
 // references are replaced, so that no secret is in it, without comments,
 // formatting and order of keys, and without the settings that only say how fast
-// and within which bounds it runs (slots, memory, attempt_time, retry,
-// connect_timeout). An unfinished run goes on only under the same hash.
+// and within which bounds it runs (slots, memory, attempt_time, split_size,
+// epoch_size, retry, connect_timeout). An unfinished run goes on only under the same hash.
 func (d *Document) Hash() string { return d.hash }
 
 // Secrets are texts that must not appear in any output: values of fields that
@@ -130,16 +130,17 @@ type Settings struct {
 	AttemptTime    Duration            `json:"attempt_time,omitzero" jsonschema_description:"Longest life of one attempt; at its end the run stops at a safe position, and the next attempt goes on. Without it attempts have no bound."`
 	ConnectTimeout Duration            `json:"connect_timeout,omitzero" jsonschema:"default=60s" jsonschema_description:"How long connecting is tried before the run gives up."`
 	SplitSize      Size                `json:"split_size,omitempty" jsonschema_description:"Wished size of a piece that is read at a time by one slot. Without it the source chooses."`
+	EpochSize      Size                `json:"epoch_size,omitempty" jsonschema_description:"Size of the rows that one destination transaction applies, up to the next safe position. Without it the sink chooses."`
 	SchemaPolicy   engine.SchemaPolicy `json:"schema_policy,omitempty" jsonschema:"enum=evolve,enum=freeze,default=evolve" jsonschema_description:"evolve adds columns and widens types at the destination, and refuses the rest with the statement that would do it; freeze refuses every change of a table that exists."`
 	Lineage        bool                `json:"lineage,omitempty" jsonschema:"default=false" jsonschema_description:"Whether rows carry _tranship_run_id and _tranship_loaded_at."`
 	Retry          Retry               `json:"retry,omitzero" jsonschema_description:"What happens after an error that may pass: a lost connection, a deadlock, throttling."`
 }
 
-// Retry bounds how often something that may pass is tried again.
+// Retry bounds how long something that may pass is tried again. Waits grow from
+// a quarter of a second to ten seconds, with jitter.
 type Retry struct {
-	Attempts int      `json:"attempts,omitempty" jsonschema:"minimum=1,maximum=1000,default=5" jsonschema_description:"How often in a row the same piece is tried before the run fails; it can be resumed then."`
-	Wait     Duration `json:"wait,omitzero" jsonschema:"default=1s" jsonschema_description:"Wait before the second try; it doubles with every further one, with jitter."`
-	MaxWait  Duration `json:"max_wait,omitzero" jsonschema:"default=1m" jsonschema_description:"Longest wait between two tries."`
+	Attempts int      `json:"attempts,omitempty" jsonschema:"minimum=1,maximum=1000,default=4" jsonschema_description:"How often in a row the same step is tried at least before the run fails; it can be resumed then."`
+	GiveUp   Duration `json:"give_up,omitzero" jsonschema:"default=60s" jsonschema_description:"How long the same step is tried at least, without any progress, before the run fails."`
 }
 
 // EnginePolicies merges a resource's policies with the defaults.

@@ -190,7 +190,7 @@ func specNames(specs []engine.Spec) []string {
 
 // speedSettings only say how fast and within which bounds a run works; changing
 // them leaves an unfinished run resumable.
-var speedSettings = []string{"slots", "memory", "attempt_time", "retry", "connect_timeout"}
+var speedSettings = []string{"slots", "memory", "attempt_time", "split_size", "epoch_size", "retry", "connect_timeout"}
 
 // hashOf is taken before references are replaced (invariant 10).
 func hashOf(root *node) string {
