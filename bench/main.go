@@ -1,0 +1,58 @@
+// Command bench measures Tranship beside peers on this machine: whole processes,
+// alternately, contents compared, figures as medians and ratios of one run.
+//
+//	go run ./bench              all parts
+//	go run ./bench -part pg     PostgreSQL to PostgreSQL beside psql | psql
+//	go run ./bench -part parquet  PostgreSQL to Parquet beside connectorx and DuckDB
+//	go run ./bench -part memory   memory against table size, and one 50 MB row
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+)
+
+func main() {
+	var (
+		part = flag.String("part", "pg,parquet,memory", "parts to measure")
+		rows = flag.Int("rows", 4_000_000, "rows of the table")
+		n    = flag.Int("n", 5, "counted runs of each command")
+		big  = flag.Int("big", 20_000_000, "rows of the large table of the memory part")
+	)
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, *part, *rows, *n, *big); err != nil {
+		fmt.Fprintf(os.Stderr, "bench: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, parts string, rows, n, big int) error {
+	binary, err := filepath.Abs("bin/tranship")
+	if err != nil {
+		return err
+	}
+	b, err := newBench(ctx, binary, rows, n)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	for _, p := range []struct {
+		name string
+		f    func(context.Context) error
+	}{{"pg", b.postgres}, {"parquet", b.parquet}, {"memory", func(ctx context.Context) error { return b.memory(ctx, big) }}} {
+		if !has(parts, p.name) {
+			continue
+		}
+		if err := p.f(ctx); err != nil {
+			return fmt.Errorf("%s: %w", p.name, err)
+		}
+	}
+	return nil
+}
