@@ -150,8 +150,13 @@ func unpack(ctx context.Context, full, dir string) error {
 }
 
 // makeReadable undoes what a strict umask did: another user will run the tree.
-func makeReadable(root string) error {
-	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+func makeReadable(dir string) error {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = root.Close() }()
+	return fs.WalkDir(root.FS(), ".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -166,7 +171,7 @@ func makeReadable(root string) error {
 		if d.IsDir() || mode&0o100 != 0 {
 			mode |= 0o111
 		}
-		return os.Chmod(path, mode) //nolint:gosec // G122: the tree was made by this process and is not shared yet
+		return root.Chmod(path, mode)
 	})
 }
 
@@ -194,7 +199,7 @@ func cacheDir() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // G301: the server's user must read it
+	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}
 	// A folder that someone else made in a shared place could hold anything.
@@ -210,7 +215,7 @@ func cacheDir() (string, error) {
 
 // lock takes an exclusive lock on a file, polling so that ctx can end the wait.
 func lock(ctx context.Context, path string) (unlock func(), err error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600) //nolint:gosec // G304: our own cache folder
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
 	}

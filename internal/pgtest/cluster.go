@@ -19,7 +19,7 @@ import (
 const (
 	superuser    = "postgres"
 	logName      = "tranship.log"
-	passwordName = "tranship.password" //nolint:gosec // G101: a file's name
+	passwordName = "tranship.password"
 )
 
 // makeDataDir makes or finds the cluster and reads its password.
@@ -102,7 +102,7 @@ func (s *Server) initdb(ctx context.Context) error {
 
 func (s *Server) openLog() (*os.File, error) {
 	path := s.LogPath()
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600) //nolint:gosec // G304: in our own data folder
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, err
 	}

@@ -35,7 +35,7 @@ func hold() {
 	if err != nil {
 		panic(err)
 	}
-	println(s.Dir()) //nolint:forbidigo // stderr is the channel to the test
+	println(s.Dir())
 	select {}
 }
 
@@ -258,7 +258,7 @@ func reachableDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "pgtest-")
 	require.NoError(t, err)
-	require.NoError(t, os.Chmod(dir, 0o755)) //nolint:gosec // G302: the server's user must pass
+	require.NoError(t, os.Chmod(dir, 0o755))
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return dir
 }

@@ -97,7 +97,7 @@ func (s *Server) Version() string { return s.version }
 // Major is the server's major version.
 func (s *Server) Major() int {
 	major, _, _ := strings.Cut(s.version, ".")
-	n, _ := strconv.Atoi(major) //nolint:errcheck // release and Attach only let numbers through
+	n, _ := strconv.Atoi(major) // release and Attach only let numbers through
 	return n
 }
 
@@ -276,7 +276,7 @@ func (s *Server) signalTree(sig syscall.Signal) error {
 		return err
 	}
 	for _, kid := range kids {
-		_ = syscall.Kill(kid, sig) //nolint:errcheck // a child may have ended by itself
+		_ = syscall.Kill(kid, sig) // a child may have ended by itself
 	}
 	if sig != syscall.SIGSTOP {
 		return s.proc.cmd.Process.Signal(sig)
@@ -329,7 +329,7 @@ func (s *Server) startOnce(ctx context.Context) error {
 	}
 	p := &process{cmd: cmd, done: make(chan struct{})}
 	go func() {
-		_ = cmd.Wait() //nolint:errcheck // why it ended is in its log
+		_ = cmd.Wait() // why it ended is in its log
 		close(p.done)
 	}()
 	s.proc = p

@@ -90,7 +90,7 @@ func Attach(ctx context.Context, connString string) (*Server, error) {
 // log's end is shown if the test failed.
 func StartT(tb testing.TB, config Config) *Server {
 	tb.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+	ctx, cancel := context.WithTimeout(tb.Context(), 10*time.Minute)
 	defer cancel()
 	s, err := Start(ctx, config)
 	if err != nil {
@@ -113,7 +113,7 @@ func StartT(tb testing.TB, config Config) *Server {
 func NewDatabase(tb testing.TB, s *Server) string {
 	tb.Helper()
 	name := databaseName(tb.Name())
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(tb.Context(), time.Minute)
 	defer cancel()
 	if err := s.exec(ctx, "CREATE DATABASE "+quote(name)+" TEMPLATE template0"); err != nil {
 		tb.Fatalf("create database: %v", err)

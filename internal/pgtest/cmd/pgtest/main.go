@@ -51,7 +51,7 @@ func run(args []string) (int, error) {
 		return nil
 	})
 	if err := flags.Parse(args[1:]); err != nil {
-		return 2, nil //nolint:nilerr // the flag package has printed it
+		return 2, nil // the flag package has printed the error
 	}
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
@@ -97,7 +97,7 @@ func runCommand(ctx context.Context, config pgtest.Config, command []string) (co
 			code, err = max(code, 1), errors.Join(err, stopErr)
 		}
 	}()
-	cmd := exec.CommandContext(ctx, command[0], command[1:]...) //nolint:gosec // G204: running the given command is the purpose
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.Env = append(os.Environ(),

@@ -1,0 +1,133 @@
+# Everything a new machine needs is Go, make and Python; the targets fetch the
+# rest. `make` alone lists them.
+
+.DEFAULT_GOAL := help
+SHELL         := /bin/bash
+.SHELLFLAGS   := -eu -o pipefail -c
+.DELETE_ON_ERROR:
+
+# Parameters of the long targets.
+N        ?= 60     ## kill: how many processes are killed
+SEEDS    ?= 2000   ## simulate: how many seeds
+FUZZTIME ?= 30s    ## fuzz: time for each target
+PKG      ?= ./...  ## test-go, fuzz: which packages
+BENCH    ?=        ## bench: arguments for the driver
+N        := $(strip $(N))
+SEEDS    := $(strip $(SEEDS))
+FUZZTIME := $(strip $(FUZZTIME))
+PKG      := $(strip $(PKG))
+
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS := -s -w -X main.version=$(VERSION)
+
+TOOLS      := $(CURDIR)/.tools/bin
+# One stamp per state of the pins and per toolchain, so that a change rebuilds.
+TOOLS_HASH := $(shell cat tools/go.mod tools/go.sum | cksum | cut -d' ' -f1)-$(shell go env GOVERSION)
+TOOLS_DONE := .tools/stamp-$(TOOLS_HASH)
+
+# Starts one PostgreSQL for all packages of a go test run.
+WITH_POSTGRES := .tools/bin/pgtest run --
+
+.PHONY: help
+help: ## list the targets
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z][a-z-]*:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo
+	@awk '/^[A-Z]+ +\?=.*## / {name = $$1; value = $$3; if (value == "##") value = ""; sub(/.*## /, ""); printf "  %-16s %s\n", name "=" value, $$0}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## build bin/tranship
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/tranship ./cmd/tranship
+
+.PHONY: demo
+demo: build ## replicate a real data set between real PostgreSQL servers and into Parquet
+	go run ./internal/demo
+
+.PHONY: test
+test: ## all that must hold: check, simulate, kill and every Go test
+	@$(MAKE) --no-print-directory check
+	@$(MAKE) --no-print-directory simulate
+	@$(MAKE) --no-print-directory kill
+	@$(MAKE) --no-print-directory test-go
+
+.PHONY: test-go
+test-go: $(TOOLS_DONE) pgtest ## every Go test under the race detector, on one PostgreSQL server
+	$(WITH_POSTGRES) $(TOOLS)/gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg -- -race -timeout 15m $(PKG)
+
+.PHONY: simulate
+simulate: ## the engine under a deterministic scheduler with faults (SEEDS=n)
+	TRANSHIP_SIM_SEEDS=$(SEEDS) go test -count=1 -timeout 120m -run '^TestSimulation$$' ./engine/enginetest/sim
+
+.PHONY: kill
+kill: build ## SIGKILL real runs at random moments and compare every row (N=n)
+	go run ./internal/killtest -n $(N)
+
+.PHONY: bench
+bench: build ## measure against peers on this machine
+	go run ./bench $(BENCH)
+
+.PHONY: fuzz
+fuzz: ## run every fuzz target for a while (FUZZTIME=30s)
+	scripts/fuzz '$(FUZZTIME)' '$(PKG)'
+
+.PHONY: generate
+generate: ## write the generated documents and schemas
+	go run ./internal/gendocs
+
+.PHONY: fmt
+fmt: $(TOOLS_DONE) ## format all Go code
+	$(TOOLS)/golangci-lint fmt
+
+.PHONY: check
+check: check-fmt check-vet check-lint check-mod check-generated check-licences check-vulnerabilities ## format, vet, lint, modules, generated files, licences, vulnerabilities
+
+.PHONY: check-fmt
+check-fmt:
+	@out=$$(git ls-files -z --cached --others --exclude-standard '*.go' | xargs -0 gofmt -l); \
+	if [ -n "$$out" ]; then echo "not formatted (run make fmt):"; echo "$$out"; exit 1; fi
+
+.PHONY: check-vet
+check-vet:
+	go vet ./...
+
+.PHONY: check-lint
+check-lint: $(TOOLS_DONE)
+	$(TOOLS)/golangci-lint config verify
+	$(TOOLS)/golangci-lint run ./...
+
+.PHONY: check-mod
+check-mod:
+	go mod tidy -diff
+
+.PHONY: check-generated
+check-generated:
+	scripts/check-generated
+
+.PHONY: check-licences
+check-licences:
+	go run -C tools ./licences -module '$(CURDIR)'
+
+.PHONY: check-vulnerabilities
+check-vulnerabilities: $(TOOLS_DONE)
+	scripts/check-vulnerabilities $(TOOLS)/govulncheck
+
+.PHONY: tools
+tools: $(TOOLS_DONE) ## install the pinned tools into .tools/bin
+
+# Minutes the first time: the linter is built from source at its pinned version.
+$(TOOLS_DONE):
+	@echo "building the pinned tools (a few minutes, once)"
+	GOBIN='$(TOOLS)' GOFLAGS=-trimpath go install -C tools tool
+	@rm -f .tools/stamp-*
+	@touch $@
+
+.PHONY: pgtest
+pgtest:
+	@go build -o .tools/bin/pgtest ./internal/pgtest/cmd/pgtest
+
+.PHONY: clean
+clean: ## remove what was built (the tools stay: make clean-tools)
+	rm -rf bin out dist
+
+.PHONY: clean-tools
+clean-tools:
+	rm -rf .tools
