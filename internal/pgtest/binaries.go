@@ -202,6 +202,11 @@ func cacheDir() (string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}
+	if os.Geteuid() == 0 {
+		if err := os.Chmod(dir, 0o755); err != nil { // whatever the umask says
+			return "", err
+		}
+	}
 	// A folder that someone else made in a shared place could hold anything.
 	info, err := os.Stat(dir)
 	if err != nil {
