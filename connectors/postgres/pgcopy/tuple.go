@@ -73,7 +73,7 @@ func TupleLen(buf []byte, fields int) (int, error) {
 		if n > 0 {
 			pos += n
 			if pos > maxTuple {
-				return 0, engine.Bugf("read copy tuple: a field of %d bytes makes it longer than 1 GiB", n)
+				return 0, sizeError(n)
 			}
 			if pos > len(buf) {
 				return 0, nil
