@@ -147,6 +147,12 @@ func (r *run) keepLease(ctx context.Context, cancel context.CancelCauseFunc, l e
 		for {
 			select {
 			case <-t.C:
+				select {
+				case <-done:
+					// A tick that waited is not for a lease that has ended.
+					return
+				default:
+				}
 				if !beat() {
 					return
 				}

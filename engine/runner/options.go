@@ -82,6 +82,9 @@ type Settings struct {
 	// progress; 0 means 60 s. At least MinTries tries are made; 0 means 4.
 	GiveUp   time.Duration
 	MinTries int
+	// Jitter is by which part waits between tries vary at random; 0 means a
+	// half, negative means not at all (for tests that must repeat).
+	Jitter float64
 	// LeaseTime of a slot; 0 means 60 s. Heartbeats come every min(4 s, lease/4).
 	LeaseTime time.Duration
 	// WorkDir is for temporary files; empty means the system's folder.
@@ -118,6 +121,9 @@ func (s Settings) withDefaults() Settings {
 	}
 	if s.MinTries <= 0 {
 		s.MinTries = 4
+	}
+	if s.Jitter == 0 {
+		s.Jitter = 0.5
 	}
 	if s.LeaseTime <= 0 {
 		s.LeaseTime = time.Minute

@@ -295,9 +295,14 @@ const maxResets = 3
 // snapshot's holder or its staging is gone (P7, P12). Slots that meet the same
 // loss find that it is done already.
 func (r *run) reset(ctx context.Context, f engine.Fence, name string, generation int, cause error) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	old := r.plan.Resource(name)
+	// One reset at a time; r.mu is never held while an end is asked.
+	select {
+	case r.resetting <- struct{}{}:
+		defer func() { <-r.resetting }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	old := r.resource(name)
 	if old.Generation > generation {
 		return nil
 	}
@@ -336,11 +341,13 @@ func (r *run) reset(ctx context.Context, f engine.Fence, name string, generation
 	if err := r.State.ReplaceResource(ctx, f, rp, facts); err != nil {
 		return fmt.Errorf("store new plan of %s: %w", name, err)
 	}
+	r.mu.Lock()
 	for i := range r.plan.Resources {
 		if r.plan.Resources[i].Selection.Resource == name {
 			r.plan.Resources[i] = rp
 		}
 	}
+	r.mu.Unlock()
 	p := r.Progress.resource(name)
 	p.EstimatedRows, p.EstimatedBytes, p.Splits = rp.Source.Rows, rp.Source.Bytes, len(rp.Source.Splits)
 	p.Applied.Store(0)

@@ -21,6 +21,7 @@ func newTry(set Settings) *try {
 	w := backoff.NewExponentialBackOff()
 	w.InitialInterval = 250 * time.Millisecond
 	w.MaxInterval = 10 * time.Second
+	w.RandomizationFactor = max(set.Jitter, 0)
 	return &try{set: set, since: time.Now(), wait: w}
 }
 

@@ -28,7 +28,7 @@ type Result struct {
 // to stop. The error is the reason of a failed run; the result is there too
 // whenever a run was started.
 func Run(ctx context.Context, o Options) (*Result, error) {
-	r := &run{Options: o, set: o.Settings.withDefaults(), began: time.Now(), failed: map[string]error{}}
+	r := &run{Options: o, set: o.Settings.withDefaults(), began: time.Now(), failed: map[string]error{}, resetting: make(chan struct{}, 1)}
 	if r.Log == nil {
 		r.Log = slog.New(slog.DiscardHandler)
 	}
@@ -72,10 +72,13 @@ type run struct {
 	rec  engine.Run
 	main engine.Fence
 
+	// resetting holds the right to begin resources anew, and guards resets.
+	resetting chan struct{}
+	resets    map[string]int
+
 	mu     sync.Mutex
 	plan   *engine.RunPlan
 	failed map[string]error
-	resets map[string]int
 	// started are resources whose first claim was told.
 	started map[string]bool
 }
