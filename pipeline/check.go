@@ -9,9 +9,9 @@ import (
 	"github.com/tranship-io/tranship/engine"
 )
 
-// minMemory is the least memory with which the engine's own structures leave
+// MinMemory is the least memory with which the engine's own structures leave
 // room for rows in flight.
-const minMemory Size = 32 << 20
+const MinMemory Size = 32 << 20
 
 var namePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
 
@@ -47,6 +47,9 @@ func (d *decoder) check(root *node, doc *Document, opt Options) {
 	first := map[string]int{}
 	for i, r := range doc.Resources {
 		if i >= len(list.items) || list.items[i].kind != kindMap {
+			if i < len(list.items) && list.items[i].kind == kindNull {
+				d.problem(list.items[i], `write {name: …}`, "the entry is empty")
+			}
 			continue
 		}
 		n := list.items[i]
@@ -67,8 +70,8 @@ func (d *decoder) checkSettings(n *node, s Settings) {
 	if n == nil || n.kind != kindMap {
 		return
 	}
-	if s.Memory != 0 && s.Memory < minMemory {
-		d.at(n, "memory", "", "%s is too little: at least %s is needed", s.Memory, minMemory)
+	if s.Memory != 0 && s.Memory < MinMemory {
+		d.at(n, "memory", "", "%s is too little: at least %s is needed", s.Memory, MinMemory)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -235,7 +236,11 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		opt := options("f")
 		opt.Env = nil
+		begin := time.Now()
 		doc, err := pipeline.Parse(text, opt)
+		if d := time.Since(begin); d > 5*time.Second {
+			t.Fatalf("reading %d bytes took %s", len(text), d)
+		}
 		if err != nil {
 			var e *pipeline.Error
 			if !errors.As(err, &e) || len(e.Problems) == 0 {
