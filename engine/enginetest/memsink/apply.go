@@ -97,9 +97,7 @@ func (db *DB) commitEpoch(x *txn, e *engine.Epoch, end engine.EpochEnd, in *inta
 	if !ok {
 		return fmt.Errorf("apply to %s: %w", t.Resource, engine.ErrStagingLost)
 	}
-	if db.opt.Observe != nil {
-		db.opt.Observe(Commit{Target: t, Split: e.Split, Claim: e.Claim, Epoch: e.Number})
-	}
+	db.observe(x, e.Number, false)
 	rows := in.rows
 	rc.Applied, rc.Superseded, rc.Skipped = int64(len(rows)), 0, 0
 	switch t.Write {

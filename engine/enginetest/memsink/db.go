@@ -56,13 +56,36 @@ type Broken struct {
 	NoWindow bool
 }
 
-// Commit is what an observer is told.
+// Commit is what an observer is told: who commits, and whose right it is by the
+// fence and the ledger, whether they were compared or not.
 type Commit struct {
 	Target  *engine.Target
 	Split   string
 	Claim   int64
 	Epoch   int64
 	Publish bool
+
+	// Plan is the frozen plan that the destination has of the run's resource.
+	Plan *engine.ResourcePlan
+	// HaveRun and HaveOrdinal are in the fence row, HaveClaim and HaveEpoch in
+	// the ledger row (-1: there is none).
+	HaveRun     string
+	HaveOrdinal int64
+	HaveClaim   int64
+	HaveEpoch   int64
+}
+
+func (db *DB) observe(x *txn, epoch int64, publish bool) {
+	if db.opt.Observe == nil {
+		return
+	}
+	f := db.fences[x.fence]
+	c := Commit{Target: x.target, Split: x.row.split, Claim: x.claim, Epoch: epoch, Publish: publish,
+		Plan: db.plans[planKey{fence: x.fence, run: x.target.RunID}], HaveRun: f.run, HaveOrdinal: f.ordinal, HaveClaim: -1, HaveEpoch: -1}
+	if row, ok := db.ledger[x.row]; ok {
+		c.HaveClaim, c.HaveEpoch = row.Claim, row.Epoch
+	}
+	db.opt.Observe(c)
 }
 
 // DB is a transactional destination.

@@ -58,9 +58,7 @@ func (db *DB) commitPublish(x *txn, p *engine.Publication, rc *engine.Receipt) e
 	if err := db.complete(t, p, len(staging.rows)); err != nil {
 		return err
 	}
-	if db.opt.Observe != nil {
-		db.opt.Observe(Commit{Target: t, Split: p.Split, Claim: p.Claim, Epoch: 1, Publish: true})
-	}
+	db.observe(x, 1, true)
 	live := db.tables[t.Name]
 	switch {
 	case !t.Staged:

@@ -125,6 +125,17 @@ type descriptor struct {
 	Cursor   string `json:"cursor,omitempty"`
 	// CountNull makes the split count the rows without a cursor.
 	CountNull bool `json:"count_null,omitempty"`
+	// Version is the database's when the split was planned.
+	Version int64 `json:"version"`
+}
+
+// PlannedAt returns the database's version at which a plan was made.
+func PlannedAt(p *engine.SourcePlan) int64 {
+	var d descriptor
+	if len(p.Splits) == 0 || json.Unmarshal(p.Splits[0].Descriptor, &d) != nil {
+		return 0
+	}
+	return d.Version
 }
 
 // cursor is what a route carries from run to run: the next window starts above
@@ -241,7 +252,7 @@ func (s *Session) cut(t *table, values []int64, d descriptor) []engine.Split {
 	var out []engine.Split
 	add := func(lo, hi int64, rows int) {
 		p := d
-		p.Lo, p.Hi = lo, hi
+		p.Lo, p.Hi, p.Version = lo, hi, s.db.version
 		p.CountNull = d.Cursor != "" && len(out) == 0
 		// Encoding a struct of numbers and strings cannot fail.
 		body, _ := json.Marshal(p)
