@@ -21,8 +21,8 @@ type RunReceipt struct {
 	// Resumable tells whether a plain run goes on where this one ended.
 	Resumable bool              `json:"resumable"`
 	Error     string            `json:"error,omitempty"`
-	Source    string            `json:"source" jsonschema:"description=Identity of the source, without secrets."`
-	Sink      string            `json:"sink" jsonschema:"description=Identity of the destination, without secrets."`
+	Source    string            `json:"source" jsonschema_description:"Identity of the source, without secrets."`
+	Sink      string            `json:"sink" jsonschema_description:"Identity of the destination, without secrets."`
 	Resources []ResourceReceipt `json:"resources"`
 	StartedAt time.Time         `json:"started_at"`
 	EndedAt   time.Time         `json:"ended_at"`
