@@ -98,3 +98,27 @@ func TestCheckerCatches(t *testing.T) {
 	}
 	require.ElementsMatch(t, want, got, strings.Join(found, "\n"))
 }
+
+// TestDependenciesAreExplained wants a line in docs/dependencies.md for each
+// direct dependency.
+func TestDependenciesAreExplained(t *testing.T) {
+	t.Parallel()
+	mod, err := os.ReadFile("../../go.mod")
+	require.NoError(t, err)
+	doc, err := os.ReadFile("../../docs/dependencies.md")
+	require.NoError(t, err)
+	direct := 0
+	for line := range strings.Lines(string(mod)) {
+		fields := strings.Fields(strings.TrimPrefix(strings.TrimSpace(line), "require "))
+		if len(fields) != 2 || !strings.HasPrefix(fields[1], "v") {
+			continue // not a requirement, or marked indirect
+		}
+		direct++
+		path := fields[0]
+		if strings.HasPrefix(path, "github.com/aws/aws-sdk-go-v2/") {
+			path = "github.com/aws/aws-sdk-go-v2" // one line for its many modules
+		}
+		require.Contains(t, string(doc), path)
+	}
+	require.NotZero(t, direct)
+}

@@ -45,7 +45,7 @@ func newWatchdog(dir string, remove bool) (*watchdog, error) {
 	if remove {
 		mode = "remove"
 	}
-	cmd := exec.Command("/bin/sh", "-c", watchdogScript, "tranship-pg-watchdog", dir, mode) //nolint:noctx // it must outlive any context
+	cmd := exec.Command("/bin/sh", "-c", watchdogScript, "tranship-pg-watchdog", dir, mode) // it must outlive any context
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	pipe, err := cmd.StdinPipe()
 	if err != nil {
@@ -149,7 +149,7 @@ func procStat(pid int) (state string, parent int, err error) {
 
 // childrenByPgrep serves systems without /proc.
 func childrenByPgrep(pid int) ([]int, error) {
-	out, err := exec.Command("pgrep", "-P", strconv.Itoa(pid)).Output() //nolint:noctx // it ends at once
+	out, err := exec.Command("pgrep", "-P", strconv.Itoa(pid)).Output() // it ends at once
 	if err != nil {
 		var exit *exec.ExitError
 		if errors.As(err, &exit) && exit.ExitCode() == 1 {

@@ -50,7 +50,7 @@ func (o *owner) chown(path string) error {
 // command prepares a program that runs as the server's user, in a process group
 // of its own so that a terminal's interrupt does not reach it.
 func (o *owner) command(name string, args ...string) *exec.Cmd {
-	cmd := exec.Command(name, args...) //nolint:noctx // the server outlives the caller's context
+	cmd := exec.Command(name, args...) // the server outlives the caller's context
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if o != nil {
 		cmd.SysProcAttr.Credential = o.cred
