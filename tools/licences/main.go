@@ -29,6 +29,7 @@ var permissive = map[string]string{
 	"Unlicense":  "this is free and unencumbered software released into the public domain",
 	"CC0-1.0":    "cc0 1.0 universal",
 	"Zlib":       "permission is granted to anyone to use this software for any purpose",
+	"SQLite":     "all of the code and documentation in sqlite has been dedicated to the public domain",
 }
 
 // refused are words that no permissive licence file holds.
