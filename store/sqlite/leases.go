@@ -30,9 +30,6 @@ func (s *Store) Acquire(ctx context.Context, runID uuid.UUID, slot int, holder s
 		if err != nil {
 			return err
 		}
-		if state != engine.StateRunning {
-			return engine.Permanentf("start the pipeline's run again", "take slot %d of run %s: the run is %s", slot, runID, state)
-		}
 		route, err := t.routeOf(routeID)
 		if err != nil {
 			return err
@@ -40,6 +37,9 @@ func (s *Store) Acquire(ctx context.Context, runID uuid.UUID, slot int, holder s
 		taken, err := s.lockRoute(t, route)
 		if err != nil {
 			return err
+		}
+		if state != engine.StateRunning {
+			return engine.Permanentf("start the pipeline's run again", "take slot %d of run %s: the run is %s", slot, runID, state)
 		}
 		if taken {
 			if err := t.voidLeases(run); err != nil {

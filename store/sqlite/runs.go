@@ -112,11 +112,10 @@ func (t *tx) startRun(req engine.StartRequest, own string, newProcess bool) (eng
 	return run, false, err
 }
 
-// voidLeases ends what dead workers hold: their numbers are overtaken and their
-// splits are nobody's (invariant 2).
+// voidLeases ends what earlier workers hold: their numbers are overtaken, those
+// of slots given back too, and their splits are nobody's (invariant 2).
 func (t *tx) voidLeases(run int64) error {
-	if _, err := t.exec(`UPDATE slots SET generation = generation + 1, holder = '', expires = 0
-		WHERE run = ? AND holder <> ''`, run); err != nil {
+	if _, err := t.exec(`UPDATE slots SET generation = generation + 1, holder = '', expires = 0 WHERE run = ?`, run); err != nil {
 		return err
 	}
 	_, err := t.exec(`UPDATE splits SET owner = NULL, owner_generation = NULL
