@@ -36,7 +36,7 @@ help: ## list the targets
 
 .PHONY: build
 build: ## build bin/tranship
-	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/tranship ./cmd/tranship
+	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/tranship ./cmd/tranship
 
 .PHONY: demo
 demo: build ## replicate a real data set between real PostgreSQL servers and into Parquet
@@ -116,7 +116,7 @@ tools: $(TOOLS_DONE) ## install the pinned tools into .tools/bin
 # Minutes the first time: the linter is built from source at its pinned version.
 $(TOOLS_DONE):
 	@echo "building the pinned tools (a few minutes, once)"
-	GOBIN='$(TOOLS)' GOFLAGS=-trimpath go install -C tools tool
+	GOBIN='$(TOOLS)' go install -C tools -trimpath tool
 	@rm -f .tools/stamp-*
 	@touch $@
 
