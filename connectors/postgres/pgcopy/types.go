@@ -50,6 +50,8 @@ type shape struct {
 	oid    uint32
 	typmod int32
 	elem   *shape
+	// elemOID is the element type's own OID, which an array's head holds.
+	elemOID uint32
 }
 
 func (t TypeInfo) shape() shape {
@@ -61,7 +63,7 @@ func (t TypeInfo) shape() shape {
 	case b.Elem != nil:
 		e := b.Elem.shape()
 		if e.form != formOpaque {
-			s.form, s.elem = formArray, &e
+			s.form, s.elem, s.elemOID = formArray, &e, b.Elem.OID
 		}
 	default:
 		if d, ok := builtinOf(b.OID); ok {
