@@ -154,3 +154,9 @@ func IsState(err error, code string) bool {
 	var pe *pgconn.PgError
 	return errors.As(err, &pe) && pe.Code == code
 }
+
+// IsFatal tells whether err is the server's error that ends the session.
+func IsFatal(err error) bool {
+	var pe *pgconn.PgError
+	return errors.As(err, &pe) && (pe.SeverityUnlocalized == "FATAL" || pe.SeverityUnlocalized == "PANIC")
+}

@@ -109,8 +109,9 @@ func (c *Config) settings(appName string, version int) string {
 		fmt.Sprintf("statement_timeout = %d", millis(time.Duration(c.StatementTimeout))),
 		fmt.Sprintf("lock_timeout = %d", millis(c.LockTimeout.or(DefaultLockTimeout))),
 		fmt.Sprintf("idle_in_transaction_session_timeout = %d", millis(c.IdleInTransactionTimeout.or(DefaultIdleInTransactionTimeout))),
-		// The server's side of a connection whose client's machine is gone (P5).
-		fmt.Sprintf("tcp_user_timeout = %d", millis(c.TCPUserTimeout.or(DefaultTCPUserTimeout))),
+		// The server's side of a connection whose client's machine is gone (P5). Its
+		// tcp_user_timeout is left alone: it would also end a session whose client
+		// reads nothing for a while because the destination is busy.
 		"tcp_keepalives_idle = 30", "tcp_keepalives_interval = 10", "tcp_keepalives_count = 3",
 	}
 	if version >= 140000 {

@@ -54,7 +54,7 @@ func (s *SSH) dial(ctx context.Context, d *net.Dialer, addr string) (net.Conn, e
 		}
 		return nil, &sshError{host: via, err: err}
 	}
-	return &tunnel{Conn: inner, client: client, raw: raw}, nil
+	return &tunnel{Conn: inner, client: client, raw: raw, addr: addr}, nil
 }
 
 // tunnel is a connection that takes its SSH connection down with it.
@@ -62,7 +62,16 @@ type tunnel struct {
 	net.Conn
 	client *ssh.Client
 	raw    net.Conn
+	addr   string
 }
+
+// RemoteAddr is where the tunnel ends, so that a cancel request finds the server.
+func (t *tunnel) RemoteAddr() net.Addr { return tunnelAddr(t.addr) }
+
+type tunnelAddr string
+
+func (tunnelAddr) Network() string  { return "tcp" }
+func (a tunnelAddr) String() string { return string(a) }
 
 func (t *tunnel) Close() error {
 	err := t.Conn.Close()
