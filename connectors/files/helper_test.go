@@ -245,3 +245,10 @@ func valueError(t testing.TB, err error) *engine.ValueError {
 	require.Equal(t, engine.Permanent, engine.ClassOf(err))
 	return v
 }
+
+func mustConfig(t testing.TB, cfg map[string]any) engine.Config {
+	t.Helper()
+	raw, err := json.Marshal(cfg)
+	require.NoError(t, err)
+	return engine.Config(raw)
+}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/memory"
-
 )
 
 // readJSONL reads lines with a strict JSON parser.
@@ -199,4 +198,3 @@ func (c *csvReader) field() (f csvField, last bool, err error) {
 	}
 	return f, false, fmt.Errorf("character %q follows a field", b)
 }
-

@@ -86,6 +86,9 @@ func (l *localStorage) put(_ context.Context, staged *os.File, o object) error {
 		return localError("write file", err)
 	}
 	final := l.path(o.key)
+	if err := l.makeDir(filepath.Dir(final)); err != nil {
+		return err
+	}
 	// A link fails if the name exists, a rename would replace it.
 	err := os.Link(staged.Name(), final)
 	if errors.Is(err, fs.ErrExist) {
