@@ -168,7 +168,7 @@ type RunStore interface {
 	// FinishRun moves a run to a terminal or paused state with its facts.
 	FinishRun(ctx context.Context, f Fence, end RunEnd) error
 	GetRun(ctx context.Context, runID uuid.UUID) (Run, error)
-	// ListRuns returns the newest first; pipeline "" means all.
+	// ListRuns returns the newest first; pipeline "" means all, limit 0 no limit.
 	ListRuns(ctx context.Context, pipeline string, limit int) ([]Run, error)
 	// Facts returns facts with a number above after, in order.
 	Facts(ctx context.Context, runID uuid.UUID, after int64, limit int) ([]events.Fact, error)

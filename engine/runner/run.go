@@ -134,7 +134,7 @@ func (r *run) findRoute(ctx context.Context) error {
 				r.known = &found[i]
 			}
 		}
-		return nil
+		return r.adoptUnknownRun(ctx)
 	}
 	switch len(found) {
 	case 0:
@@ -155,6 +155,28 @@ func (r *run) findRoute(ctx context.Context) error {
 	return engine.Permanentf("restore the state file of the installation that should go on, or drop the ledger rows of the others",
 		"the destination knows pipeline %q under %d installations and this state file is none of them: %s",
 		r.Pipeline, len(found), strings.Join(names, ", "))
+}
+
+// adoptUnknownRun takes over a run that the destination has seen and State, set
+// back to an older copy, has not: what it appended stays and must be known (P1, P21).
+func (r *run) adoptUnknownRun(ctx context.Context) error {
+	if r.known == nil || r.known.RunID == "" {
+		return nil
+	}
+	runs, err := r.State.ListRuns(ctx, r.Pipeline, 0)
+	if err != nil {
+		return fmt.Errorf("list runs: %w", err)
+	}
+	for _, have := range runs {
+		if have.ID.String() == r.known.RunID {
+			return nil
+		}
+	}
+	r.Log.Warn("adopting a run from the destination that State does not know", "run", r.known.RunID, "ordinal", r.known.Ordinal)
+	if err := r.State.AdoptRoute(ctx, r.route, adoptedVersion, *r.known); err != nil {
+		return fmt.Errorf("adopt run %s: %w", r.known.RunID, err)
+	}
+	return nil
 }
 
 // adoptedVersion is the document version of runs taken over from a destination:
