@@ -97,7 +97,6 @@ func (db *DB) commitEpoch(x *txn, e *engine.Epoch, end engine.EpochEnd, in *inta
 	if !ok {
 		return fmt.Errorf("apply to %s: %w", t.Resource, engine.ErrStagingLost)
 	}
-	db.observe(x, e.Number, false)
 	rows := in.rows
 	rc.Applied, rc.Superseded, rc.Skipped = int64(len(rows)), 0, 0
 	switch t.Write {
@@ -113,6 +112,7 @@ func (db *DB) commitEpoch(x *txn, e *engine.Epoch, end engine.EpochEnd, in *inta
 			rc.Applied = int64(len(rows))
 		}
 	}
+	db.observe(x, e.Number, false, rows)
 	if t.Write != engine.WriteDelete {
 		tab.rows = append(tab.rows[:len(tab.rows):len(tab.rows)], rows...)
 	}

@@ -65,6 +65,8 @@ type Commit struct {
 	Epoch   int64
 	Publish bool
 
+	// Rows are the rows that it writes.
+	Rows []Row
 	// Plan is the frozen plan that the destination has of the run's resource.
 	Plan *engine.ResourcePlan
 	// HaveRun and HaveOrdinal are in the fence row, HaveClaim and HaveEpoch in
@@ -75,12 +77,12 @@ type Commit struct {
 	HaveEpoch   int64
 }
 
-func (db *DB) observe(x *txn, epoch int64, publish bool) {
+func (db *DB) observe(x *txn, epoch int64, publish bool, rows []Row) {
 	if db.opt.Observe == nil {
 		return
 	}
 	f := db.fences[x.fence]
-	c := Commit{Target: x.target, Split: x.row.split, Claim: x.claim, Epoch: epoch, Publish: publish,
+	c := Commit{Target: x.target, Split: x.row.split, Claim: x.claim, Epoch: epoch, Publish: publish, Rows: rows,
 		Plan: db.plans[planKey{fence: x.fence, run: x.target.RunID}], HaveRun: f.run, HaveOrdinal: f.ordinal, HaveClaim: -1, HaveEpoch: -1}
 	if row, ok := db.ledger[x.row]; ok {
 		c.HaveClaim, c.HaveEpoch = row.Claim, row.Epoch

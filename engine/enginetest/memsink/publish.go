@@ -58,7 +58,7 @@ func (db *DB) commitPublish(x *txn, p *engine.Publication, rc *engine.Receipt) e
 	if err := db.complete(t, p, len(staging.rows)); err != nil {
 		return err
 	}
-	db.observe(x, 1, true)
+	db.observe(x, 1, true, staging.rows)
 	live := db.tables[t.Name]
 	switch {
 	case !t.Staged:

@@ -44,6 +44,7 @@ type DB struct {
 	clock    int64
 	open     map[*Tx]struct{}
 	sessions int64
+	live     map[*Session]struct{}
 }
 
 // New makes an empty database.
@@ -57,7 +58,7 @@ func New(opt Options) *DB {
 	if opt.Memory == nil {
 		opt.Memory = memory.NewGoAllocator()
 	}
-	return &DB{opt: opt, tables: map[string]*table{}, open: map[*Tx]struct{}{}}
+	return &DB{opt: opt, tables: map[string]*table{}, open: map[*Tx]struct{}{}, live: map[*Session]struct{}{}}
 }
 
 type table struct {
@@ -213,6 +214,15 @@ func (t *table) end(ord, at int64) {
 		}
 	}
 	t.rows = slices.DeleteFunc(t.rows, func(v *version) bool { return v.from == v.to })
+}
+
+// Crash restarts the server: sessions connect again, but their snapshots are gone.
+func (db *DB) Crash() {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	for s := range db.live {
+		clear(s.snapshots)
+	}
 }
 
 // Version returns the number of commits so far.

@@ -40,6 +40,7 @@ func (s *Source) Open(ctx context.Context, _ engine.Config, _ engine.OpenOptions
 		s.DB.sessions++
 		out.id = s.DB.sessions
 		out.snapshots = map[string]int64{}
+		s.DB.live[out] = struct{}{}
 		return nil
 	})
 	if err != nil {
@@ -56,6 +57,7 @@ type Session struct {
 
 	// Under db.mu: the snapshots that the session holds; nil once it is over.
 	snapshots map[string]int64
+	serial    int
 }
 
 var _ engine.SourceSession = (*Session)(nil)
@@ -69,6 +71,7 @@ func (s *Session) Close(context.Context) error {
 	s.db.mu.Lock()
 	defer s.db.mu.Unlock()
 	s.snapshots = nil
+	delete(s.db.live, s)
 	return nil
 }
 
@@ -198,7 +201,8 @@ func (s *Session) planFull(t *table, req engine.PlanRequest, out *engine.SourceP
 		if !req.HolderLives {
 			return engine.Permanentf("choose consistency chunked", "resource %q: no process lives long enough to hold a snapshot (P12)", t.name)
 		}
-		snapshot = fmt.Sprintf("%d-%d", s.id, len(s.snapshots))
+		s.serial++
+		snapshot = fmt.Sprintf("%d-%d", s.id, s.serial)
 		s.snapshots[snapshot] = s.db.version
 	}
 	rows := t.at(s.db.version)

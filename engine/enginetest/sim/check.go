@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/tranship-io/tranship/engine"
 	"github.com/tranship-io/tranship/engine/enginetest/memrow"
@@ -42,6 +43,7 @@ func (w *world) planned(run string, rp *engine.ResourcePlan) {
 // visible: whoever commits must own what it writes to (invariant 2).
 func (w *world) committing(c memsink.Commit) {
 	t := c.Target
+	w.s.tell("  run %d writes %s to %s", t.Ordinal, rowNames(c.Rows), t.Resource)
 	switch {
 	case w.sc.objects:
 		if c.HaveOrdinal > t.Ordinal {
@@ -283,4 +285,15 @@ func (w *world) receipt(p *proc) {
 			w.violate("invariant 7: receipt of %s says %d rows with %s, the target has %d with %s", rr.Resource, rr.RowsWritten, rr.SourceDigest, n, d)
 		}
 	}
+}
+
+// rowNames lists rows by key and cursor for the trace.
+func rowNames(rows []memsink.Row) string {
+	out := make([]string, len(rows))
+	for i, row := range rows {
+		id, _ := memrow.Int(memrow.Field(row.Wire, 0))
+		u, _ := memrow.Int(memrow.Field(row.Wire, 1))
+		out[i] = fmt.Sprintf("%d:%d", id, u)
+	}
+	return "[" + strings.Join(out, " ") + "]"
 }
