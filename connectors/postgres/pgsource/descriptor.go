@@ -101,7 +101,7 @@ type position struct {
 // types whose text only the server knows, its binary form.
 type keyValue struct {
 	Text   *string `json:"t,omitempty"`
-	Binary []byte  `json:"b,omitempty"`
+	Binary *[]byte `json:"b,omitempty"`
 }
 
 func encode(v any) json.RawMessage {

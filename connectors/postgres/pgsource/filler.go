@@ -263,15 +263,16 @@ func (f *filler) columns(ctx context.Context, msg []byte) error {
 
 func (f *filler) column(ctx context.Context, tuple []byte) error {
 	f.piece++
-	if f.rows.active() {
-		if skip, err := f.watch(tuple); err != nil || skip {
-			return err
-		}
-	}
 	// Columns take at most about twice the tuple: offsets and validity on top of
 	// the values, and doubling buffers.
 	if f.decoder.Bytes()+2*int64(len(tuple)) > f.reserved {
 		if err := f.open(ctx, max(f.size, 2*int64(len(tuple)))); err != nil {
+			return err
+		}
+	}
+	// After the batch before is out, so that the row's hash goes with the row.
+	if f.rows.active() {
+		if skip, err := f.watch(tuple); err != nil || skip {
 			return err
 		}
 	}

@@ -2,8 +2,11 @@ package pgsource_test
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
+	"net/url"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -327,4 +330,28 @@ func requireClass(t *testing.T, want engine.Class, err error, contains ...string
 	for _, c := range contains {
 		require.ErrorContains(t, err, c)
 	}
+}
+
+// role makes a role of the test's own that may log in, runs the statement for it,
+// and returns the URL to connect as it.
+func (d *db) role(name, grant string) string {
+	d.t.Helper()
+	role := strings.ToLower(name + "_" + rand.Text()[:8])
+	quotedRole := pgx.Identifier{role}.Sanitize()
+	d.exec("CREATE ROLE " + quotedRole + " LOGIN PASSWORD 'secret-of-role'")
+	if grant != "" {
+		d.exec(fmt.Sprintf(grant, quotedRole))
+	}
+	d.t.Cleanup(func() {
+		ctx := context.Background()
+		conn, err := pgx.Connect(ctx, d.url)
+		require.NoError(d.t, err)
+		defer func() { _ = conn.Close(ctx) }()
+		_, err = conn.Exec(ctx, "DROP OWNED BY "+quotedRole+"; DROP ROLE "+quotedRole)
+		require.NoError(d.t, err)
+	})
+	u, err := url.Parse(d.url)
+	require.NoError(d.t, err)
+	u.User = url.UserPassword(role, "secret-of-role")
+	return u.String()
 }

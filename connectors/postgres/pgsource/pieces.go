@@ -75,7 +75,7 @@ func (r *readerConn) literals(ctx context.Context, d *descriptor, key []keyValue
 			if !ok {
 				return nil, engine.Bugf("the plan of %s lacks its key column %q", resourceName(d.Schema, d.Name), d.Order[i])
 			}
-			res := r.pc.ExecParams(ctx, "SELECT ($1)::text", [][]byte{k.Binary}, []uint32{f.Native.OID}, []int16{1}, nil).Read()
+			res := r.pc.ExecParams(ctx, "SELECT ($1)::text", [][]byte{*k.Binary}, []uint32{f.Native.OID}, []int16{1}, nil).Read()
 			if res.Err != nil {
 				return nil, pgconf.Classify(fmt.Errorf("%s: read the stored position of column %q: %w", resourceName(d.Schema, d.Name), d.Order[i], res.Err))
 			}
@@ -118,7 +118,12 @@ func (p *pieces) copySQL(order bool, conds ...string) string {
 		sql += " WHERE " + where
 	}
 	if order {
-		sql += " ORDER BY " + quoteList(p.d.Order)
+		// A bare name would mean the column as selected, cast to text.
+		keys := make([]string, len(p.d.Order))
+		for i, name := range p.d.Order {
+			keys[i] = qualified(p.d.Schema, p.d.Name) + "." + pgconf.QuoteIdent(name)
+		}
+		sql += " ORDER BY " + strings.Join(keys, ", ")
 	}
 	return sql + ") TO STDOUT (FORMAT binary)"
 }

@@ -229,8 +229,9 @@ func (p *planning) boundSQL(c *column, condition string) string {
 	if p.rel.kind == kindTable {
 		from = "ONLY " + from
 	}
-	return fmt.Sprintf("SELECT (SELECT %s::text FROM %s WHERE %s ORDER BY %s DESC LIMIT 1)",
-		name, from, p.where(name+" IS NOT NULL", condition), name)
+	// Qualified: a bare name would mean the column as selected, as text.
+	return fmt.Sprintf("SELECT (SELECT %s::text FROM %s WHERE %s ORDER BY %s.%s DESC LIMIT 1)",
+		name, from, p.where(name+" IS NOT NULL", condition), p.rel.sql(), name)
 }
 
 // specials excludes values that sort beyond all ordinary ones and would keep the

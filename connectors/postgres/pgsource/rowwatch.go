@@ -176,7 +176,8 @@ func (w *rowWatch) keyValues(values [][]byte) ([]keyValue, error) {
 		if text, ok := keyText(v, w.fields[n].Type.Kind, w.asText[n]); ok {
 			key[n].Text = &text
 		} else {
-			key[n].Binary = append([]byte{}, v...)
+			b := append([]byte{}, v...)
+			key[n].Binary = &b
 		}
 	}
 	return key, nil
