@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -149,7 +150,18 @@ func (a *app) run(ctx context.Context, doc *pipeline.Document, f runFlags) error
 		}
 		return &exitError{exitFailed, err}
 	}
+	if result.Resumed && keptVerify(result.Receipt, doc.Settings.Verify) {
+		log.Warn("the run went on as it was planned, without verify: digest; --restart begins anew")
+	}
 	return a.conclude(result, err, f, rowsOnStdout)
+}
+
+// keptVerify tells whether a resumed run's frozen plan proves less than what is
+// asked for now.
+func keptVerify(r *engine.RunReceipt, want engine.Verify) bool {
+	return want == engine.VerifyDigest && slices.ContainsFunc(r.Resources, func(x engine.ResourceReceipt) bool {
+		return x.Verified == string(engine.VerifyCounts)
+	})
 }
 
 // prepareRun expands the document's patterns against the source.

@@ -30,8 +30,12 @@ func (r *redactor) add(secrets ...string) {
 	defer r.mu.Unlock()
 	for _, s := range secrets {
 		forms := []string{s, url.QueryEscape(s), url.PathEscape(s), trimQuotes(strconv.Quote(s))}
-		if b, err := json.Marshal(s); err == nil {
-			forms = append(forms, trimQuotes(string(b)))
+		// A quoted form may be quoted once more: an error's text within JSON.
+		for _, f := range forms {
+			if b, err := json.Marshal(f); err == nil {
+				forms = append(forms, trimQuotes(string(b)))
+			}
+			forms = append(forms, trimQuotes(strconv.Quote(f)))
 		}
 		for _, f := range forms {
 			if len(f) >= shortest && !slices.ContainsFunc(r.secrets, func(b []byte) bool { return string(b) == f }) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/tranship-io/tranship/connectors/files"
 	"github.com/tranship-io/tranship/connectors/postgres"
+	"github.com/tranship-io/tranship/connectors/sample"
 	"github.com/tranship-io/tranship/engine"
 )
 
@@ -20,8 +21,8 @@ type Catalog struct {
 // New returns every connector that is built in. A new connector is one line here.
 func New() *Catalog {
 	return Of(
-		[]engine.Source{postgres.NewSource()},
-		[]engine.Sink{files.NewSink()},
+		[]engine.Source{postgres.NewSource(), sample.NewSource()},
+		[]engine.Sink{postgres.NewSink(), files.NewSink()},
 	)
 }
 
