@@ -8,6 +8,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 
+	"github.com/tranship-io/tranship/engine/rowtext"
 	"github.com/tranship-io/tranship/engine/schema"
 )
 
@@ -22,14 +23,14 @@ func asideValue(dst []byte, c column, arr arrow.Array, row int) ([]byte, error) 
 			dst = append(dst, `{"base64":"`...)
 			dst = base64.StdEncoding.AppendEncode(dst, []byte(v))
 			return append(dst, '"', '}'), nil
-		case c.field.Type.Kind == schema.Decimal && isJSONNumber(v):
+		case c.field.Type.Kind == schema.Decimal && rowtext.IsNumber(v):
 			return append(dst, v...), nil
 		case (c.field.Type.Kind == schema.JSON || c.field.Type.Kind == schema.JSONB) && json.Valid([]byte(v)):
-			return appendOneLine(dst, v), nil
+			return rowtext.AppendOneLine(dst, v), nil
 		}
-		return appendJSONString(dst, v), nil
+		return rowtext.AppendString(dst, v), nil
 	}
-	write, err := jsonCell(c.field.Type, arr)
+	write, err := rowtext.JSON(c.field.Type, arr)
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,8 @@ import (
 	"bytes"
 
 	"github.com/apache/arrow-go/v18/arrow"
+
+	"github.com/tranship-io/tranship/engine/rowtext"
 )
 
 // csvRows writes RFC 4180: a header, fields in quotes where they hold a comma,
@@ -12,7 +14,7 @@ import (
 // empty line.
 type csvRows struct {
 	cols  []column
-	cells []cell
+	cells []rowtext.Cell
 	arrs  []arrow.Array
 }
 
@@ -30,7 +32,7 @@ func (c *csvRows) header(dst []byte) []byte {
 func (c *csvRows) bind(rec arrow.RecordBatch) error {
 	c.cells, c.arrs = c.cells[:0], c.arrs[:0]
 	for i, col := range c.cols {
-		write, err := textCell(col.field.Type, rec.Column(i))
+		write, err := rowtext.Text(col.field.Type, rec.Column(i))
 		if err != nil {
 			return err
 		}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/tranship-io/tranship/engine"
 	"github.com/tranship-io/tranship/engine/integrity"
+	"github.com/tranship-io/tranship/engine/rowtext"
 	"github.com/tranship-io/tranship/engine/schema"
 )
 
@@ -56,7 +57,7 @@ func (tb *table) record(t testing.TB, from, to int) arrow.RecordBatch {
 				b.Field(i).AppendNull()
 				continue
 			}
-			require.NoError(t, parseText(b.Field(i), tb.schema.Fields[i].Type, v.(string)))
+			require.NoError(t, rowtext.ParseText(b.Field(i), tb.schema.Fields[i].Type, v.(string)))
 		}
 	}
 	return b.NewRecordBatch()

@@ -3,6 +3,7 @@ package files
 import (
 	"github.com/apache/arrow-go/v18/arrow"
 
+	"github.com/tranship-io/tranship/engine/rowtext"
 	"github.com/tranship-io/tranship/engine/schema"
 )
 
@@ -10,7 +11,7 @@ import (
 type jsonlRows struct {
 	cols  []column
 	names [][]byte
-	cells []cell
+	cells []rowtext.Cell
 	arrs  []arrow.Array
 }
 
@@ -24,7 +25,7 @@ func (j *jsonlRows) bind(rec arrow.RecordBatch) error {
 			if i == 0 {
 				lead = '{'
 			}
-			j.names = append(j.names, append(appendJSONString([]byte{lead}, c.field.Name), ':'))
+			j.names = append(j.names, append(rowtext.AppendString([]byte{lead}, c.field.Name), ':'))
 		}
 		write, err := jsonlCell(c, rec.Column(i))
 		if err != nil {
@@ -37,18 +38,18 @@ func (j *jsonlRows) bind(rec arrow.RecordBatch) error {
 }
 
 // jsonlCell writes a column's values; a text column's are always strings.
-func jsonlCell(c column, arr arrow.Array) (cell, error) {
+func jsonlCell(c column, arr arrow.Array) (rowtext.Cell, error) {
 	if !c.text {
-		return jsonCell(c.field.Type, arr)
+		return rowtext.JSON(c.field.Type, arr)
 	}
-	write, err := textCell(c.field.Type, arr)
+	write, err := rowtext.Text(c.field.Type, arr)
 	if err != nil {
 		return nil, err
 	}
 	var scratch []byte
 	return func(dst []byte, i int) []byte {
 		scratch = write(scratch[:0], i)
-		return appendJSONString(dst, string(scratch))
+		return rowtext.AppendString(dst, string(scratch))
 	}, nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/decimal256"
 
 	"github.com/tranship-io/tranship/engine"
+	"github.com/tranship-io/tranship/engine/rowtext"
 	"github.com/tranship-io/tranship/engine/schema"
 )
 
@@ -67,7 +68,7 @@ func misfits(format string, c column, arr arrow.Array) ([]misfit, error) {
 		}
 	}
 	if s, ok := arr.(*array.String); ok && c.field.Type.Kind != schema.Decimal {
-		for _, row := range invalidText(s) {
+		for _, row := range rowtext.InvalidUTF8(s) {
 			found = append(found, misfit{row: row, reason: reasonNoUTF8})
 		}
 	}
@@ -91,9 +92,9 @@ func scan(format string, t schema.Type, arr arrow.Array, add func(int, string, a
 		for i, v := range a.Date32Values() {
 			switch int32(v) {
 			case schema.DatePosInf:
-				addValid(a, i, add, reasonInfinite, int32(dayNumber(9999, 12, 31)))
+				addValid(a, i, add, reasonInfinite, int32(rowtext.DayNumber(9999, 12, 31)))
 			case schema.DateNegInf:
-				addValid(a, i, add, reasonInfinite, int32(dayNumber(1, 1, 1)))
+				addValid(a, i, add, reasonInfinite, int32(rowtext.DayNumber(1, 1, 1)))
 			}
 		}
 	case *array.Timestamp:
@@ -110,10 +111,10 @@ func scan(format string, t schema.Type, arr arrow.Array, add func(int, string, a
 		if format != FormatParquet {
 			return nil
 		}
-		unit, _ := perSecond(t.Digits > 6)
+		unit, _ := rowtext.PerSecond(t.Digits > 6)
 		for i, v := range a.Time64Values() {
-			if int64(v) >= secondsPerDay*unit {
-				addValid(a, i, add, reasonMidnight, secondsPerDay*unit-1)
+			if int64(v) >= rowtext.SecondsPerDay*unit {
+				addValid(a, i, add, reasonMidnight, rowtext.SecondsPerDay*unit-1)
 			}
 		}
 	case *array.Decimal128:
@@ -160,7 +161,7 @@ func farthest(nanos bool) (first, last int64) {
 	if nanos {
 		return math.MinInt64 + 1, math.MaxInt64 - 1
 	}
-	return dayNumber(1, 1, 1) * secondsPerDay * 1e6, (dayNumber(9999, 12, 31)+1)*secondsPerDay*1e6 - 1
+	return rowtext.DayNumber(1, 1, 1) * rowtext.SecondsPerDay * 1e6, (rowtext.DayNumber(9999, 12, 31)+1)*rowtext.SecondsPerDay*1e6 - 1
 }
 
 func nonFinite(v, largest float64) (string, any) {
@@ -231,13 +232,13 @@ func scanString(format string, t schema.Type, a *array.String, add func(int, str
 				continue
 			}
 			s := a.Value(i)
-			nan, sign := parseSpecialDecimal(s)
+			nan, sign := rowtext.SpecialNumber(s)
 			switch {
 			case nan:
 				add(i, reasonNaN, nil)
 			case sign != 0:
 				add(i, reasonInfinite, nil)
-			case !isJSONNumber(s):
+			case !rowtext.IsNumber(s):
 				add(i, reasonNoNumber, nil)
 			}
 		}
@@ -272,7 +273,7 @@ func lineBreaks(a *array.String) []misfit {
 			continue
 		}
 		s := a.Value(i)
-		if flat := string(appendOneLine(nil, s)); flat != s {
+		if flat := string(rowtext.AppendOneLine(nil, s)); flat != s {
 			found = append(found, misfit{row: i, nearest: flat, silent: true})
 		}
 	}
@@ -282,12 +283,12 @@ func lineBreaks(a *array.String) []misfit {
 // scanArrays finds arrays that have no place: by their bounds, or for one of
 // their elements, which then makes the whole array one.
 func scanArrays(format string, t schema.Type, st *array.Struct, add func(int, string, any)) error {
-	a, err := newArrays(st)
+	a, err := rowtext.NewArrays(st)
 	if err != nil {
 		return err
 	}
 	bad := map[int]string{}
-	err = scan(format, *t.Elem, a.elems, func(i int, reason string, _ any) { bad[i] = reason })
+	err = scan(format, *t.Elem, a.Elems, func(i int, reason string, _ any) { bad[i] = reason })
 	if err != nil {
 		return err
 	}
@@ -295,19 +296,19 @@ func scanArrays(format string, t schema.Type, st *array.Struct, add func(int, st
 		if st.IsNull(i) {
 			continue
 		}
-		dims := a.dims(i)
+		dims := a.Dims(i)
 		switch {
 		case format == FormatParquet && len(dims) > 2:
 			add(i, reasonDimensions, nil)
 			continue
-		case !plainBounds(dims):
+		case !rowtext.PlainBounds(dims):
 			add(i, reasonBounds, renumbered{})
 			continue
 		}
 		if len(bad) == 0 {
 			continue
 		}
-		from, to := a.values.ValueOffsets(i)
+		from, to := a.Values.ValueOffsets(i)
 		for k := from; k < to; k++ {
 			// A json element is a string there, where null is told from NULL.
 			if reason, ok := bad[int(k)]; ok && reason != reasonJSONNull {
@@ -360,9 +361,9 @@ func describe(t schema.Type, arr arrow.Array, i int) string {
 	if arr.IsNull(i) {
 		return "NULL"
 	}
-	write, err := textCell(t, arr)
+	write, err := rowtext.Text(t, arr)
 	if err != nil {
 		return fmt.Sprintf("of type %s", t)
 	}
-	return shorten(string(write(nil, i)))
+	return rowtext.Shorten(string(write(nil, i)))
 }

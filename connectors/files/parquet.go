@@ -14,6 +14,7 @@ import (
 	"github.com/apache/arrow-go/v18/parquet/pqarrow"
 
 	"github.com/tranship-io/tranship/engine"
+	"github.com/tranship-io/tranship/engine/rowtext"
 	"github.com/tranship-io/tranship/engine/schema"
 )
 
@@ -114,11 +115,11 @@ func (e *parquetEncoder) begin(rec arrow.RecordBatch) error {
 		path := parquet.ColumnPath{c.field.Name}
 		leaf := rec.Column(i)
 		if st, ok := leaf.(*array.Struct); ok && !c.text {
-			a, err := newArrays(st)
+			a, err := rowtext.NewArrays(st)
 			if err != nil {
 				return err
 			}
-			path, leaf = parquet.ColumnPath{c.field.Name, "list", "element"}, a.elems
+			path, leaf = parquet.ColumnPath{c.field.Name, "list", "element"}, a.Elems
 		}
 		props = append(props, parquet.WithDictionaryPath(path, repeats(leaf)))
 	}
@@ -203,7 +204,7 @@ func asText(t schema.Type, arr arrow.Array, mem memory.Allocator) (arrow.Array, 
 		s.Retain()
 		return s, nil
 	}
-	write, err := textCell(t, arr)
+	write, err := rowtext.Text(t, arr)
 	if err != nil {
 		return nil, err
 	}

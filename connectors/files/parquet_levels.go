@@ -7,6 +7,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/array"
 
 	"github.com/tranship-io/tranship/engine"
+	"github.com/tranship-io/tranship/engine/rowtext"
 	"github.com/tranship-io/tranship/engine/schema"
 )
 
@@ -51,7 +52,7 @@ func (l *levels) of(c column, arr arrow.Array) (arrow.Array, []int16, []int16, e
 // above a required list's, the list is NULL (0), empty (1), has a NULL element
 // (2), an element (3). A required list's are one less, and never NULL.
 func (l *levels) list(c column, st *array.Struct) (arrow.Array, []int16, []int16, error) {
-	a, err := newArrays(st)
+	a, err := rowtext.NewArrays(st)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -69,7 +70,7 @@ func (l *levels) list(c column, st *array.Struct) (arrow.Array, []int16, []int16
 			l.defs, l.reps = append(l.defs, 0), append(l.reps, 0)
 			continue
 		}
-		from, to := a.values.ValueOffsets(i)
+		from, to := a.Values.ValueOffsets(i)
 		if from == to {
 			l.defs, l.reps = append(l.defs, base), append(l.reps, 0)
 			continue
@@ -83,7 +84,7 @@ func (l *levels) list(c column, st *array.Struct) (arrow.Array, []int16, []int16
 		next = to
 		for k := from; k < to; k++ {
 			d, r := base+2, int16(1)
-			if a.elems.IsNull(int(k)) {
+			if a.Elems.IsNull(int(k)) {
 				d = base + 1
 			}
 			if k == from {
@@ -95,7 +96,7 @@ func (l *levels) list(c column, st *array.Struct) (arrow.Array, []int16, []int16
 	if first < 0 {
 		first = 0
 	}
-	return array.NewSlice(a.elems, first, next), l.defs, l.reps, nil
+	return array.NewSlice(a.Elems, first, next), l.defs, l.reps, nil
 }
 
 const (

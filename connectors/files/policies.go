@@ -11,6 +11,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/memory"
 
 	"github.com/tranship-io/tranship/engine"
+	"github.com/tranship-io/tranship/engine/rowtext"
 )
 
 // fitter makes records fit a format under the resource's value policies
@@ -144,7 +145,7 @@ func (f *fitter) key(rec arrow.RecordBatch, row int) string {
 		}
 		text := "NULL"
 		if arr := rec.Column(i); arr.IsValid(row) {
-			if write, err := textCell(f.columns[i].field.Type, arr); err == nil {
+			if write, err := rowtext.Text(f.columns[i].field.Type, arr); err == nil {
 				text = string(write(nil, row))
 			}
 		}
@@ -164,7 +165,7 @@ func (f *fitter) putAside(rec arrow.RecordBatch, col int, m misfit) error {
 		if i > 0 {
 			values = append(values, ',')
 		}
-		values = append(appendJSONString(values, field.Name), ':')
+		values = append(rowtext.AppendString(values, field.Name), ':')
 		arr := rec.Column(i)
 		if arr.IsNull(m.row) {
 			values = append(values, "null"...)
@@ -267,14 +268,14 @@ func (f *fitter) single(arr arrow.Array, row int, v any) (arrow.Array, error) {
 
 // renumber returns the array value of a row with its lower bounds set to 1.
 func renumber(st *array.Struct, row int, mem memory.Allocator) (arrow.Array, error) {
-	a, err := newArrays(st)
+	a, err := rowtext.NewArrays(st)
 	if err != nil {
 		return nil, err
 	}
 	b := array.NewListBuilder(mem, arrow.PrimitiveTypes.Int32)
 	defer b.Release()
 	b.Append(true)
-	for k, n := range a.dims(row) {
+	for k, n := range a.Dims(row) {
 		if k%2 == 1 {
 			n = 1
 		}
@@ -282,7 +283,7 @@ func renumber(st *array.Struct, row int, mem memory.Allocator) (arrow.Array, err
 	}
 	bounds := b.NewArray()
 	defer bounds.Release()
-	values := array.NewSlice(a.values, int64(row), int64(row)+1)
+	values := array.NewSlice(a.Values, int64(row), int64(row)+1)
 	defer values.Release()
 	// The type is the column's own: a new struct type could differ in the flags
 	// of its fields and would not be joined to the others.

@@ -13,6 +13,7 @@ import (
 	"github.com/apache/arrow-go/v18/parquet/file"
 	"github.com/apache/arrow-go/v18/parquet/pqarrow"
 
+	"github.com/tranship-io/tranship/engine/rowtext"
 	"github.com/tranship-io/tranship/engine/schema"
 )
 
@@ -122,7 +123,7 @@ func parseColumn(t schema.Type, arr arrow.Array, mem memory.Allocator) (arrow.Ar
 			b.AppendNull()
 			continue
 		}
-		if err := parseText(b, t, s.Value(i)); err != nil {
+		if err := rowtext.ParseText(b, t, s.Value(i)); err != nil {
 			return nil, err
 		}
 	}

@@ -10,6 +10,8 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/memory"
+
+	"github.com/tranship-io/tranship/engine/rowtext"
 )
 
 // readJSONL reads lines with a strict JSON parser.
@@ -60,13 +62,13 @@ func readMember(rows *rowBuilder, i int, c column, raw json.RawMessage) error {
 		return nil
 	}
 	if !c.text {
-		return parseJSON(b, c.field.Type, raw)
+		return rowtext.ParseJSON(b, c.field.Type, raw)
 	}
 	var text string
 	if err := json.Unmarshal(raw, &text); err != nil {
 		return err
 	}
-	return parseText(b, c.field.Type, text)
+	return rowtext.ParseText(b, c.field.Type, text)
 }
 
 // readCSV reads RFC 4180 with the difference between an empty field and an
@@ -102,7 +104,7 @@ func readCSV(r io.Reader, cols []column, mem memory.Allocator, take func(arrow.R
 			case f.null:
 				rows.b.Field(i).AppendNull()
 			default:
-				if err := parseText(rows.b.Field(i), c.field.Type, f.text); err != nil {
+				if err := rowtext.ParseText(rows.b.Field(i), c.field.Type, f.text); err != nil {
 					return fmt.Errorf("record %d, %q: %w", n, c.field.Name, err)
 				}
 			}

@@ -1,8 +1,9 @@
-package files
+package rowtext
 
 import (
 	"encoding/base64"
 	"encoding/binary"
+	"fmt"
 	"strconv"
 	"unicode/utf8"
 
@@ -10,15 +11,14 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/google/uuid"
 
-	"github.com/tranship-io/tranship/engine"
 	"github.com/tranship-io/tranship/engine/schema"
 )
 
-// cell appends the value in row i, which is not NULL.
-type cell func(dst []byte, i int) []byte
+// Cell appends the value in row i, which is not NULL.
+type Cell func(dst []byte, i int) []byte
 
-// textCell writes values as plain text, exactly: what parseText reads.
-func textCell(t schema.Type, arr arrow.Array) (cell, error) {
+// Text writes values as plain text, exactly: what ParseText reads.
+func Text(t schema.Type, arr arrow.Array) (Cell, error) {
 	nanos := t.Digits > 6
 	switch a := arr.(type) {
 	case *array.Boolean:
@@ -70,22 +70,22 @@ func textCell(t schema.Type, arr arrow.Array) (cell, error) {
 	case *array.Struct:
 		return arrayCell(t, a)
 	}
-	return nil, engine.Bugf("write a value of type %s: Arrow type %s is not known", t, arr.DataType())
+	return nil, fmt.Errorf("write a value of type %s: Arrow type %s is not known", t, arr.DataType())
 }
 
-func signed[T int8 | int16 | int32 | int64](v []T) cell {
+func signed[T int8 | int16 | int32 | int64](v []T) Cell {
 	return func(dst []byte, i int) []byte { return strconv.AppendInt(dst, int64(v[i]), 10) }
 }
 
-func unsigned[T uint8 | uint16 | uint32 | uint64](v []T) cell {
+func unsigned[T uint8 | uint16 | uint32 | uint64](v []T) Cell {
 	return func(dst []byte, i int) []byte { return strconv.AppendUint(dst, uint64(v[i]), 10) }
 }
 
-// jsonCell writes values as JSON: what parseJSON reads. Values that JSON has no
+// JSON writes values as JSON: what ParseJSON reads. Values that JSON has no
 // number for (NaN, infinities) come out as strings; they get here only in
 // columns that are stored as text.
-func jsonCell(t schema.Type, arr arrow.Array) (cell, error) {
-	text, err := textCell(t, arr)
+func JSON(t schema.Type, arr arrow.Array) (Cell, error) {
+	text, err := Text(t, arr)
 	if err != nil {
 		return nil, err
 	}
@@ -99,16 +99,16 @@ func jsonCell(t schema.Type, arr arrow.Array) (cell, error) {
 			dst = text(dst, i)
 			if last := dst[len(dst)-1]; last < '0' || last > '9' {
 				word := string(dst[from:])
-				return appendJSONString(dst[:from], word)
+				return AppendString(dst[:from], word)
 			}
 			return dst
 		}, nil
 	case schema.JSON, schema.JSONB:
 		a := arr.(*array.String)
-		return func(dst []byte, i int) []byte { return appendOneLine(dst, a.Value(i)) }, nil
+		return func(dst []byte, i int) []byte { return AppendOneLine(dst, a.Value(i)) }, nil
 	}
 	if a, ok := arr.(*array.String); ok {
-		return func(dst []byte, i int) []byte { return appendJSONString(dst, a.Value(i)) }, nil
+		return func(dst []byte, i int) []byte { return AppendString(dst, a.Value(i)) }, nil
 	}
 	// Everything else is ASCII without quotes or backslashes.
 	return func(dst []byte, i int) []byte {
@@ -116,9 +116,9 @@ func jsonCell(t schema.Type, arr arrow.Array) (cell, error) {
 	}, nil
 }
 
-// appendOneLine writes JSON text with its line breaks, which can only stand
+// AppendOneLine writes JSON text with its line breaks, which can only stand
 // between tokens, as spaces: JSONL has one document a line.
-func appendOneLine(dst []byte, s string) []byte {
+func AppendOneLine(dst []byte, s string) []byte {
 	from := len(dst)
 	dst = append(dst, s...)
 	for i := from; i < len(dst); i++ {
@@ -133,8 +133,8 @@ func appendOneLine(dst []byte, s string) []byte {
 // are JSON themselves are strings, so that nesting always means dimensions. An
 // array whose lower bounds aren't 1, which only text columns hold, is an object
 // {"lower":[…],"values":[…]}.
-func arrayCell(t schema.Type, st *array.Struct) (cell, error) {
-	a, err := newArrays(st)
+func arrayCell(t schema.Type, st *array.Struct) (Cell, error) {
+	a, err := NewArrays(st)
 	if err != nil {
 		return nil, err
 	}
@@ -142,7 +142,7 @@ func arrayCell(t schema.Type, st *array.Struct) (cell, error) {
 	if elem.Kind == schema.JSON || elem.Kind == schema.JSONB {
 		elem = schema.Type{Kind: schema.String}
 	}
-	value, err := jsonCell(elem, a.elems)
+	value, err := JSON(elem, a.Elems)
 	if err != nil {
 		return nil, err
 	}
@@ -156,7 +156,7 @@ func arrayCell(t schema.Type, st *array.Struct) (cell, error) {
 			switch {
 			case len(dims) > 2:
 				dst, at = write(dst, dims[2:], at)
-			case a.elems.IsNull(at):
+			case a.Elems.IsNull(at):
 				dst, at = append(dst, "null"...), at+1
 			default:
 				dst, at = value(dst, at), at+1
@@ -165,12 +165,12 @@ func arrayCell(t schema.Type, st *array.Struct) (cell, error) {
 		return append(dst, ']'), at
 	}
 	return func(dst []byte, i int) []byte {
-		dims := a.dims(i)
+		dims := a.Dims(i)
 		if len(dims) == 0 {
 			return append(dst, '[', ']')
 		}
-		from, _ := a.values.ValueOffsets(i)
-		if plainBounds(dims) {
+		from, _ := a.Values.ValueOffsets(i)
+		if PlainBounds(dims) {
 			dst, _ = write(dst, dims, int(from))
 			return dst
 		}
@@ -187,41 +187,41 @@ func arrayCell(t schema.Type, st *array.Struct) (cell, error) {
 	}, nil
 }
 
-// arrays reads an array column in flight.
-type arrays struct {
+// Arrays reads an array column in flight: Values are lists into Elems.
+type Arrays struct {
 	st       *array.Struct
 	bounds   *array.List
 	boundsAt *array.Int32
-	values   *array.List
-	elems    arrow.Array
+	Values   *array.List
+	Elems    arrow.Array
 }
 
-func newArrays(st *array.Struct) (*arrays, error) {
+func NewArrays(st *array.Struct) (*Arrays, error) {
 	if st.NumField() != 2 {
-		return nil, engine.Bugf("an array column has %d parts, not 2", st.NumField())
+		return nil, fmt.Errorf("an array column has %d parts, not 2", st.NumField())
 	}
-	a := &arrays{st: st}
+	a := &Arrays{st: st}
 	var ok1, ok2, ok3 bool
 	a.bounds, ok1 = st.Field(schema.ArrayDims).(*array.List)
-	a.values, ok2 = st.Field(schema.ArrayValues).(*array.List)
+	a.Values, ok2 = st.Field(schema.ArrayValues).(*array.List)
 	if ok1 && ok2 {
 		a.boundsAt, ok3 = a.bounds.ListValues().(*array.Int32)
 	}
 	if !ok1 || !ok2 || !ok3 {
-		return nil, engine.Bugf("an array column has type %s", st.DataType())
+		return nil, fmt.Errorf("an array column has type %s", st.DataType())
 	}
-	a.elems = a.values.ListValues()
+	a.Elems = a.Values.ListValues()
 	return a, nil
 }
 
-// dims returns [length, lower, …] of row i.
-func (a *arrays) dims(i int) []int32 {
+// Dims returns [length, lower, …] of row i.
+func (a *Arrays) Dims(i int) []int32 {
 	from, to := a.bounds.ValueOffsets(i)
 	return a.boundsAt.Int32Values()[from:to]
 }
 
-// plainBounds tells whether every dimension begins at 1.
-func plainBounds(dims []int32) bool {
+// PlainBounds tells whether every dimension begins at 1.
+func PlainBounds(dims []int32) bool {
 	for k := 1; k < len(dims); k += 2 {
 		if dims[k] != 1 {
 			return false
@@ -232,8 +232,8 @@ func plainBounds(dims []int32) bool {
 
 const hexDigits = "0123456789abcdef"
 
-// appendJSONString writes a string in quotes; it must be valid UTF-8.
-func appendJSONString(dst []byte, s string) []byte {
+// AppendString writes a string in quotes; it must be valid UTF-8.
+func AppendString(dst []byte, s string) []byte {
 	dst = append(dst, '"')
 	from := 0
 	for i := range len(s) {
@@ -259,8 +259,8 @@ func appendJSONString(dst []byte, s string) []byte {
 	return append(append(dst, s[from:]...), '"')
 }
 
-// invalidText returns the rows of a string column that are not UTF-8.
-func invalidText(a *array.String) []int {
+// InvalidUTF8 returns the rows of a string column that are not UTF-8.
+func InvalidUTF8(a *array.String) []int {
 	if a.Len() == 0 || isASCII(a.ValueBytes()) {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package files
+package rowtext
 
 import (
 	"errors"
@@ -16,7 +16,7 @@ const (
 	textPosInf = "infinity"
 	textNegInf = "-infinity"
 
-	secondsPerDay = 86400
+	SecondsPerDay = 86400
 )
 
 // civil returns year, month and day of a day number from 1970-01-01 in the
@@ -44,8 +44,8 @@ func civil(days int64) (year int64, month, day int) {
 	return year, month, day
 }
 
-// dayNumber is the reverse of civil.
-func dayNumber(year int64, month, day int) int64 {
+// DayNumber is the reverse of civil.
+func DayNumber(year int64, month, day int) int64 {
 	if month <= 2 {
 		year--
 	}
@@ -91,8 +91,8 @@ func appendDate(dst []byte, v int32) []byte {
 	return appendDays(dst, int64(v))
 }
 
-// perSecond returns the units of a second and the digits of its fraction.
-func perSecond(nanos bool) (int64, int) {
+// PerSecond returns the units of a second and the digits of its fraction.
+func PerSecond(nanos bool) (int64, int) {
 	if nanos {
 		return 1e9, 9
 	}
@@ -101,7 +101,7 @@ func perSecond(nanos bool) (int64, int) {
 
 // appendTime writes a time of day; 24:00:00 is one.
 func appendTime(dst []byte, v int64, nanos bool) []byte {
-	unit, digits := perSecond(nanos)
+	unit, digits := PerSecond(nanos)
 	sec, frac := v/unit, v%unit
 	dst = append(appendPadded(dst, sec/3600, 2), ':')
 	dst = append(appendPadded(dst, sec/60%60, 2), ':')
@@ -119,8 +119,8 @@ func appendTimestamp(dst []byte, v int64, nanos, zone bool) []byte {
 	case schema.TimestampNegInf:
 		return append(dst, textNegInf...)
 	}
-	unit, _ := perSecond(nanos)
-	perDay := unit * secondsPerDay
+	unit, _ := PerSecond(nanos)
+	perDay := unit * SecondsPerDay
 	days, rest := v/perDay, v%perDay
 	if rest < 0 {
 		days, rest = days-1, rest+perDay
@@ -190,7 +190,7 @@ func parseDays(s string) (int64, error) {
 	if err := errors.Join(err1, err2, err3); err != nil || m < 1 || m > 12 || d < 1 || d > 31 {
 		return 0, fmt.Errorf("read date %q", s)
 	}
-	days := dayNumber(sign*int64(y), int(m), int(d))
+	days := DayNumber(sign*int64(y), int(m), int(d))
 	if cy, cm, cd := civil(days); cy != sign*int64(y) || cm != int(m) || cd != int(d) {
 		return 0, fmt.Errorf("read date %q: there is no such day", s)
 	}
@@ -212,7 +212,7 @@ func parseDate(s string) (int32, error) {
 }
 
 func parseTime(s string, nanos bool) (int64, error) {
-	unit, digits := perSecond(nanos)
+	unit, digits := PerSecond(nanos)
 	bad := fmt.Errorf("read time %q", s)
 	if len(s) < 8 || s[2] != ':' || s[5] != ':' {
 		return 0, bad
@@ -235,7 +235,7 @@ func parseTime(s string, nanos bool) (int64, error) {
 		}
 		v += int64(n)
 	}
-	if v > secondsPerDay*unit {
+	if v > SecondsPerDay*unit {
 		return 0, bad
 	}
 	return v, nil
@@ -265,8 +265,8 @@ func parseTimestamp(s string, nanos, zone bool) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	unit, _ := perSecond(nanos)
-	perDay := unit * secondsPerDay
+	unit, _ := PerSecond(nanos)
+	perDay := unit * SecondsPerDay
 	// The first day that int64 holds begins before its smallest number: count
 	// such days from their end.
 	if days < 0 {

@@ -1,4 +1,4 @@
-package files
+package rowtext
 
 import (
 	"bytes"
@@ -15,9 +15,9 @@ import (
 	"github.com/tranship-io/tranship/engine/schema"
 )
 
-// parseText appends what textCell wrote to a builder of the type's in-flight
+// ParseText appends what Text wrote to a builder of the type's in-flight
 // Arrow type.
-func parseText(b array.Builder, t schema.Type, s string) error {
+func ParseText(b array.Builder, t schema.Type, s string) error {
 	nanos := t.Digits > 6
 	switch b := b.(type) {
 	case *array.BooleanBuilder:
@@ -113,8 +113,8 @@ func parseUint(s string, bits int, add func(uint64)) error {
 	return nil
 }
 
-// parseJSON appends what jsonCell wrote: a JSON value that is not NULL.
-func parseJSON(b array.Builder, t schema.Type, raw []byte) error {
+// ParseJSON appends what JSON wrote: a JSON value that is not NULL.
+func ParseJSON(b array.Builder, t schema.Type, raw []byte) error {
 	raw = bytes.TrimSpace(raw)
 	if len(raw) == 0 {
 		return errors.New("read JSON: there is no value")
@@ -143,10 +143,10 @@ func parseJSON(b array.Builder, t schema.Type, raw []byte) error {
 		// Strings are NaN and infinities in text columns.
 	default:
 		if !quoted {
-			return fmt.Errorf("read %s: want a JSON string, found %s", t, shorten(text))
+			return fmt.Errorf("read %s: want a JSON string, found %s", t, Shorten(text))
 		}
 	}
-	return parseText(b, t, text)
+	return ParseText(b, t, text)
 }
 
 // parseArray reads a JSON array, nested by dimension, or the object that
@@ -179,7 +179,7 @@ func parseArray(b *array.StructBuilder, t schema.Type, raw []byte) error {
 			valsB.ValueBuilder().AppendNull()
 			return nil
 		}
-		return parseJSON(valsB.ValueBuilder(), elem, v)
+		return ParseJSON(valsB.ValueBuilder(), elem, v)
 	}); err != nil {
 		return err
 	}
@@ -236,8 +236,8 @@ func flatten(raw json.RawMessage, depth int, sizes *[]int32, visit func(json.Raw
 	return nil
 }
 
-// shorten cuts a value for messages.
-func shorten(s string) string {
+// Shorten cuts a value for messages.
+func Shorten(s string) string {
 	const limit = 80
 	if len(s) <= limit {
 		return strconv.Quote(s)

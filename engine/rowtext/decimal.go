@@ -1,4 +1,4 @@
-package files
+package rowtext
 
 import (
 	"fmt"
@@ -85,7 +85,7 @@ func parseScaled(s string, scale int) (*big.Int, error) {
 }
 
 func exactRat(s string) (*big.Rat, error) {
-	if !isJSONNumber(s) {
+	if !IsNumber(s) {
 		return nil, fmt.Errorf("read decimal %q", s)
 	}
 	// A short text with a huge exponent would be a huge number.
@@ -103,8 +103,8 @@ func exactRat(s string) (*big.Rat, error) {
 	return r, nil
 }
 
-// parseSpecialDecimal returns which of NaN, +1 or −1 infinity a text is.
-func parseSpecialDecimal(s string) (nan bool, sign int) {
+// SpecialNumber returns which of NaN, +1 or −1 infinity a text is.
+func SpecialNumber(s string) (nan bool, sign int) {
 	switch s {
 	case textNaN:
 		return true, 0
@@ -117,7 +117,7 @@ func parseSpecialDecimal(s string) (nan bool, sign int) {
 }
 
 func parseDecimal128(s string, precision, scale int) (decimal128.Num, error) {
-	switch nan, sign := parseSpecialDecimal(s); {
+	switch nan, sign := SpecialNumber(s); {
 	case nan:
 		return schema.DecimalNaN, nil
 	case sign > 0:
@@ -136,7 +136,7 @@ func parseDecimal128(s string, precision, scale int) (decimal128.Num, error) {
 }
 
 func parseDecimal256(s string, precision, scale int) (decimal256.Num, error) {
-	switch nan, sign := parseSpecialDecimal(s); {
+	switch nan, sign := SpecialNumber(s); {
 	case nan:
 		return schema.Decimal256NaN, nil
 	case sign > 0:
@@ -154,8 +154,8 @@ func parseDecimal256(s string, precision, scale int) (decimal256.Num, error) {
 	return decimal256.FromBigInt(n), nil
 }
 
-// isJSONNumber tells whether a text is a number in JSON's grammar.
-func isJSONNumber[T string | []byte](s T) bool {
+// IsNumber tells whether a text is a number in JSON's grammar.
+func IsNumber[T string | []byte](s T) bool {
 	i := 0
 	digits := func() int {
 		from := i
@@ -202,13 +202,13 @@ func appendFloat(dst []byte, v float64, bits int) []byte {
 }
 
 func parseFloat(s string, bits int) (float64, error) {
-	switch nan, sign := parseSpecialDecimal(s); {
+	switch nan, sign := SpecialNumber(s); {
 	case nan:
 		return math.NaN(), nil
 	case sign != 0:
 		return math.Inf(sign), nil
 	}
-	if !isJSONNumber(s) {
+	if !IsNumber(s) {
 		return 0, fmt.Errorf("read number %q", s)
 	}
 	return strconv.ParseFloat(s, bits)
