@@ -198,8 +198,11 @@ type Receipt struct {
 	SetAsideRows []SetAsideRow
 	// Artifacts are staged pieces of a sink that is not transactional.
 	Artifacts []Artifact
-	// AlreadyDone is true when Publish found itself done before.
+	// AlreadyDone is true when Publish found itself done before; Published are
+	// then, where the sink kept them, the Totals of the publication that was done:
+	// a State that was set back may have others by now.
 	AlreadyDone bool
+	Published   *Totals
 	// Statements are DDL statements that ran.
 	Statements []string
 }
@@ -280,6 +283,24 @@ func (t *Totals) Add(o Totals) {
 	t.Digest.Add(o.Digest)
 	t.ReadBack.Add(o.ReadBack)
 	t.AddPolicies(o.Policies)
+}
+
+// Sub takes a sum away that was added before.
+func (t *Totals) Sub(o Totals) {
+	t.Read -= o.Read
+	t.Applied -= o.Applied
+	t.Superseded -= o.Superseded
+	t.Skipped -= o.Skipped
+	t.SetAside -= o.SetAside
+	t.Bytes -= o.Bytes
+	t.Digest.Sub(o.Digest)
+	t.ReadBack.Sub(o.ReadBack)
+	less := make([]PolicyCount, len(o.Policies))
+	for i, p := range o.Policies {
+		p.Count = -p.Count
+		less[i] = p
+	}
+	t.AddPolicies(less)
 }
 
 // AddPolicies adds counts of value policies by column, policy and reason.

@@ -53,6 +53,9 @@ type ResourcePlan struct {
 	Target    *Target     `json:"target"`
 	// Generation counts plans of the resource in the run: a reset makes a new one.
 	Generation int `json:"generation"`
+	// From is the route's cursor that an incremental plan starts at; nil: from
+	// the beginning. A resumed run whose destination has another one now is void.
+	From json.RawMessage `json:"from,omitempty"`
 }
 
 // RunPlan is a run's frozen plan.
@@ -156,14 +159,18 @@ type RunStore interface {
 	RouteKnown(ctx context.Context, r Route) (installation string, known bool, err error)
 	// AdoptRoute stores what the destination knows of a route (P1): installation,
 	// ordinal, cursors, and, if the last run was not published, the run with
-	// its frozen plan and progress as a failed, resumable run.
+	// its frozen plan and progress as a failed, resumable run; other unfinished
+	// runs of the route are superseded. If the store has that run as completed
+	// (the destination was set back: P3), it is opened again with the
+	// destination's progress and an ordinal above all that the route has used.
 	AdoptRoute(ctx context.Context, r Route, version string, a Adoption) error
 	// StartRun returns the route's unfinished run of the same version with
 	// resumed true, or makes a new one with the next ordinal in state running.
 	// An unfinished run of another version is superseded: it becomes failed and
 	// not resumable. ErrLocked: another process works on it.
 	StartRun(ctx context.Context, req StartRequest) (run Run, resumed bool, err error)
-	// RaiseOrdinal gives an unplanned run a greater ordinal (P1).
+	// RaiseOrdinal gives an unplanned run a greater ordinal (P1). *StaleError
+	// ("generation") if the run is not running any more: it was superseded.
 	RaiseOrdinal(ctx context.Context, runID uuid.UUID, atLeast int64) (Run, error)
 	// FinishRun moves a run to a terminal or paused state with its facts.
 	FinishRun(ctx context.Context, f Fence, end RunEnd) error

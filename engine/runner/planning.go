@@ -1,9 +1,12 @@
 package runner
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 
 	"github.com/tranship-io/tranship/engine"
 	"github.com/tranship-io/tranship/events"
@@ -17,6 +20,11 @@ func isStale(err error) bool {
 // ensurePlan loads the run's frozen plan, or makes it; then it makes sure that
 // the destination is ready and that our numbers stand there (P1).
 func (r *run) ensurePlan(ctx context.Context) error {
+	// What was known before the lease was ours may be old: another process may
+	// have published since.
+	if err := r.refreshKnown(ctx); err != nil {
+		return err
+	}
 	plan, err := r.State.LoadPlan(ctx, r.rec.ID)
 	if err != nil {
 		return fmt.Errorf("load plan: %w", err)
@@ -69,7 +77,6 @@ func (r *run) makePlan(ctx context.Context) error {
 
 // resumePlan makes an unfinished run's destination ready again.
 func (r *run) resumePlan(ctx context.Context, plan *engine.RunPlan) error {
-	r.setPlan(ctx, plan)
 	splits, err := r.State.Splits(ctx, r.rec.ID)
 	if err != nil {
 		return fmt.Errorf("load splits: %w", err)
@@ -80,6 +87,12 @@ func (r *run) resumePlan(ctx context.Context, plan *engine.RunPlan) error {
 			published[s.Resource] = true
 		}
 	}
+	for _, rp := range plan.Resources {
+		if err := r.checkFrom(rp); err != nil && !published[rp.Selection.Resource] {
+			return err
+		}
+	}
+	r.setPlan(ctx, plan)
 	if err := r.beginRun(ctx, plan); err != nil {
 		return err
 	}
@@ -102,6 +115,57 @@ func (r *run) resumePlan(ctx context.Context, plan *engine.RunPlan) error {
 	return nil
 }
 
+// errPlanVoid ends a run whose frozen plan does not fit the destination any more.
+var errPlanVoid = errors.New("the frozen plan does not follow from what the destination has")
+
+// checkFrom tells whether an incremental plan still follows on what the
+// destination has: if it was set back to before the run began, rows that an
+// earlier run had brought are missing, and the plan would leave them out (P3).
+func (r *run) checkFrom(rp *engine.ResourcePlan) error {
+	if _, ok := r.sink.(engine.Adopter); !ok || rp.Read != engine.ReadIncremental {
+		return nil
+	}
+	var have json.RawMessage
+	if ar := r.knownResource(rp.Selection.Resource); ar != nil {
+		if ar.RunID == r.rec.ID.String() && ar.Published {
+			return nil
+		}
+		have = ar.Cursor
+	}
+	if sameJSON(have, rp.From) || len(rp.From) == 0 {
+		return nil
+	}
+	return fmt.Errorf("resource %s starts at %s, the destination is at %s: %w", rp.Selection.Resource, rp.From, have, errPlanVoid)
+}
+
+// sameJSON compares two documents by value.
+func sameJSON(a, b json.RawMessage) bool {
+	if len(a) == 0 || len(b) == 0 {
+		return len(a) == len(b)
+	}
+	var x, y any
+	for raw, v := range map[*json.RawMessage]*any{&a: &x, &b: &y} {
+		d := json.NewDecoder(bytes.NewReader(*raw))
+		d.UseNumber()
+		if d.Decode(v) != nil {
+			return bytes.Equal(a, b)
+		}
+	}
+	return reflect.DeepEqual(x, y)
+}
+
+func (r *run) knownResource(name string) *engine.AdoptedResource {
+	if r.known == nil {
+		return nil
+	}
+	for i := range r.known.Resources {
+		if r.known.Resources[i].Resource == name {
+			return &r.known.Resources[i]
+		}
+	}
+	return nil
+}
+
 // cursorOf returns where the route's last published run ended. The destination
 // decides where it keeps a record; State alone only where it doesn't (P3).
 func (r *run) cursorOf(ctx context.Context, resource string) (engine.RouteCursor, error) {
@@ -115,12 +179,8 @@ func (r *run) cursorOf(ctx context.Context, resource string) (engine.RouteCursor
 	if _, ok := r.sink.(engine.Adopter); !ok {
 		return have, nil
 	}
-	if r.known != nil {
-		for _, ar := range r.known.Resources {
-			if ar.Resource == resource {
-				return engine.RouteCursor{Cursor: ar.Cursor, Seen: ar.Seen}, nil
-			}
-		}
+	if ar := r.knownResource(resource); ar != nil {
+		return engine.RouteCursor{Cursor: ar.Cursor, Seen: ar.Seen}, nil
 	}
 	if have.Cursor != nil {
 		r.Log.Warn("the destination does not know the cursor that the state file has: reading from the beginning", "resource", resource)
@@ -170,7 +230,7 @@ func (r *run) planResource(ctx context.Context, q ResourceRequest, all []string,
 	}
 	t.Generation = generation
 	t.Window = sp.Window
-	return &engine.ResourcePlan{Selection: q.Selection, Read: q.Read, Write: q.Write, Source: sp, Target: t, Generation: generation}, nil
+	return &engine.ResourcePlan{Selection: q.Selection, Read: q.Read, Write: q.Write, Source: sp, Target: t, Generation: generation, From: req.Cursor}, nil
 }
 
 func (r *run) prepare(ctx context.Context, rp *engine.ResourcePlan) ([]events.Fact, error) {

@@ -43,10 +43,18 @@ func (r *run) publish(ctx context.Context, l engine.Lease, sp *engine.ClaimedSpl
 		return err
 	}
 	t := engine.Totals{}
+	if rc.Published != nil {
+		// What is visible was read and counted by a history that State forgot.
+		t = *rc.Published
+		t.Policies = append([]engine.PolicyCount(nil), t.Policies...)
+		t.Sub(p.Totals)
+		p.Totals.Add(t)
+	}
 	t.AddPolicies(rc.Policies)
 	// A publish can leave rows out that the splits counted as applied (a staged
 	// append that finds them there already); they move from applied to skipped.
-	t.Applied, t.Skipped = -rc.Skipped, rc.Skipped
+	t.Applied -= rc.Skipped
+	t.Skipped += rc.Skipped
 	facts := []events.Fact{
 		r.fact(events.PublishDone{Resource: sp.Resource, Rows: p.Totals.Applied - rc.Skipped, Verified: r.set.Verify == engine.VerifyDigest}),
 		r.fact(events.ResourceCompleted{Resource: sp.Resource, Counts: counts(p.Totals)}),

@@ -129,11 +129,7 @@ func (r *run) findRoute(ctx context.Context) error {
 		return err
 	}
 	if remembered {
-		for i := range found {
-			if found[i].Installation == installation {
-				r.known = &found[i]
-			}
-		}
+		r.known = pick(found, installation)
 		return r.adoptUnknownRun(ctx)
 	}
 	switch len(found) {
@@ -157,8 +153,20 @@ func (r *run) findRoute(ctx context.Context) error {
 		r.Pipeline, len(found), strings.Join(names, ", "))
 }
 
+// unpublished tells whether the destination's last run has a resource that was
+// planned and not published.
+func (r *run) unpublished() bool {
+	for _, ar := range r.known.Resources {
+		if ar.RunID == r.known.RunID && ar.Plan != nil && !ar.Published {
+			return true
+		}
+	}
+	return false
+}
+
 // adoptUnknownRun takes over a run that the destination has seen and State, set
-// back to an older copy, has not: what it appended stays and must be known (P1, P21).
+// back to an older copy, has not, or that State has as completed and the
+// destination, set back, has not: what it appended stays and must be known (P1, P3, P21).
 func (r *run) adoptUnknownRun(ctx context.Context) error {
 	if r.known == nil || r.known.RunID == "" {
 		return nil
@@ -168,11 +176,15 @@ func (r *run) adoptUnknownRun(ctx context.Context) error {
 		return fmt.Errorf("list runs: %w", err)
 	}
 	for _, have := range runs {
-		if have.ID.String() == r.known.RunID {
+		if have.ID.String() != r.known.RunID {
+			continue
+		}
+		if have.State != engine.StateCompleted || !r.unpublished() {
 			return nil
 		}
+		// The destination was set back into the run: it goes on from there (P3).
 	}
-	r.Log.Warn("adopting a run from the destination that State does not know", "run", r.known.RunID, "ordinal", r.known.Ordinal)
+	r.Log.Warn("adopting a run from the destination that State does not know so", "run", r.known.RunID, "ordinal", r.known.Ordinal)
 	if err := r.State.AdoptRoute(ctx, r.route, adoptedVersion, *r.known); err != nil {
 		return fmt.Errorf("adopt run %s: %w", r.known.RunID, err)
 	}
@@ -210,7 +222,7 @@ func (r *run) finishPredecessor(ctx context.Context) error {
 		}
 		open := old.State == engine.StateRunning || old.State == engine.StatePaused || old.State == engine.StateFailed && old.Resumable
 		if !open {
-			return nil
+			continue
 		}
 		if old.Version == r.Version && !r.Restart || r.overtaken(old) {
 			return nil
@@ -229,16 +241,27 @@ func (r *run) finishPredecessor(ctx context.Context) error {
 			return engine.Permanentf("", "stopped while finishing run %s", old.ID)
 		default:
 		}
-		found, err := r.adoptions(ctx)
-		if err != nil {
-			return err
+		return r.refreshKnown(ctx)
+	}
+	return nil
+}
+
+// refreshKnown asks the destination again what it knows of the route.
+func (r *run) refreshKnown(ctx context.Context) error {
+	found, err := r.adoptions(ctx)
+	if err != nil {
+		return err
+	}
+	r.known = pick(found, r.route.Installation)
+	return nil
+}
+
+// pick returns what is known under the installation, or nil.
+func pick(found []engine.Adoption, installation string) *engine.Adoption {
+	for i := range found {
+		if found[i].Installation == installation {
+			return &found[i]
 		}
-		for i := range found {
-			if found[i].Installation == r.route.Installation {
-				r.known = &found[i]
-			}
-		}
-		return nil
 	}
 	return nil
 }
@@ -309,13 +332,28 @@ func (r *run) startAndWork(ctx context.Context, version string, restart bool) (*
 			return nil, fmt.Errorf("start run: %w", err)
 		}
 	}
+	r.begin(rec)
+	res := &Result{Resumed: resumed}
+	err = r.attempts(ctx, res)
+	if errors.Is(err, errPlanVoid) {
+		r.Log.Warn("the unfinished run can't go on: beginning anew", "run", rec.ID, "reason", err)
+		req.Restart = true
+		if rec, _, err = r.State.StartRun(ctx, req); err != nil {
+			return nil, fmt.Errorf("start run: %w", err)
+		}
+		r.begin(rec)
+		res = &Result{}
+		err = r.attempts(ctx, res)
+	}
+	res.Run, _ = r.State.GetRun(context.WithoutCancel(ctx), rec.ID)
+	return res, err
+}
+
+// begin makes the run the one that is worked on.
+func (r *run) begin(rec engine.Run) {
 	r.rec = rec
 	r.plan, r.resets, r.started = nil, map[string]int{}, map[string]bool{}
 	clear(r.failed)
-	res := &Result{Resumed: resumed}
-	err = r.attempts(ctx, res)
-	res.Run, _ = r.State.GetRun(context.WithoutCancel(ctx), rec.ID)
-	return res, err
 }
 
 // attempts lets attempt follow attempt until the run is over.
@@ -327,6 +365,12 @@ func (r *run) attempts(ctx context.Context, res *Result) error {
 		}
 		r.main = lease.Fence
 		out := r.attempt(ctx, lease)
+		if errors.Is(out.err, errPlanVoid) {
+			if err := r.State.EndAttempt(ctx, lease, nil); err != nil {
+				return fmt.Errorf("end attempt: %w", err)
+			}
+			return out.err
+		}
 		if out.handOver && !r.OneAttempt {
 			continue
 		}

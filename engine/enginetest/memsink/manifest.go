@@ -69,7 +69,7 @@ func (s *ObjectSession) Publish(ctx context.Context, p *engine.Publication) (*en
 			return nil, err
 		}
 		if have.run == p.Target.RunID && !s.o.opt.Broken.NoPublishRow {
-			return &engine.Receipt{Applied: have.applied, AlreadyDone: true}, nil
+			return &engine.Receipt{Applied: have.applied, AlreadyDone: true, Published: &have.totals}, nil
 		}
 		if have.ordinal > p.Target.Ordinal && !s.o.opt.Broken.NoOrdinalCheck {
 			return nil, &engine.StaleError{What: "ordinal", Subject: p.Target.Resource, Ours: p.Target.Ordinal, Have: have.ordinal}
@@ -96,7 +96,7 @@ func (s *ObjectSession) Publish(ctx context.Context, p *engine.Publication) (*en
 func (o *Objects) swap(p *engine.Publication, have manifest) (*engine.Receipt, error) {
 	t := p.Target
 	next := manifest{tag: have.tag + 1, route: t.Route, resource: t.Resource, run: t.RunID, ordinal: t.Ordinal, claim: p.Claim,
-		cursor: p.Cursor, seen: p.Seen, replaced: have.replaced}
+		cursor: p.Cursor, seen: p.Seen, totals: p.Totals, replaced: have.replaced}
 	if t.Write == engine.WriteReplace {
 		next.replaced = t.RunID
 	} else {

@@ -42,6 +42,7 @@ type manifest struct {
 	seen      []engine.RowID
 	artifacts []string
 	applied   int64
+	totals    engine.Totals
 	// replaced is the run of the last replace.
 	replaced string
 }

@@ -78,7 +78,8 @@ func (db *DB) commitPublish(x *txn, p *engine.Publication, rc *engine.Receipt) e
 	f.cursor = p.Cursor
 	db.fences[x.fence] = f
 	row := db.ledger[x.row]
-	kept := *rc
+	kept, totals := *rc, p.Totals
+	kept.Published = &totals
 	row.Epoch, row.Done, row.receipt = 1, true, &kept
 	db.ledger[x.row] = row
 	db.end(x)

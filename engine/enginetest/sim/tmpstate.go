@@ -102,12 +102,30 @@ func (s *tmpState) AdoptRoute(_ context.Context, r engine.Route, version string,
 		return nil
 	}
 	id := uuid.MustParse(a.RunID)
-	for _, r := range s.d.runs {
-		if r.ID == id {
-			return nil
+	ordinal := a.Ordinal
+	for i, have := range s.d.runs {
+		if have.ID == id {
+			if have.State != engine.StateCompleted {
+				return nil
+			}
+			version = have.Version
+			s.d.last++
+			ordinal = s.d.last
+			s.d.runs = slices.Delete(s.d.runs, i, i+1)
+			break
 		}
 	}
-	run := &tmpRun{Run: engine.Run{ID: id, Route: r, Version: version, Ordinal: a.Ordinal, State: engine.StateFailed, Resumable: true},
+	for _, have := range s.d.runs {
+		if have.State != engine.StateCompleted {
+			have.State, have.Resumable = engine.StateFailed, false
+			for k, sl := range have.slots {
+				sl.gen++
+				sl.holder = ""
+				have.slots[k] = sl
+			}
+		}
+	}
+	run := &tmpRun{Run: engine.Run{ID: id, Route: r, Version: version, Ordinal: ordinal, State: engine.StateFailed, Resumable: true},
 		planned: true, slots: map[int]tmpSlot{}, artifacts: map[string][]engine.Artifact{}, seen: map[string][]engine.RowID{}}
 	for _, ar := range rest {
 		run.add(ar.Plan, 0)
@@ -207,6 +225,9 @@ func (s *tmpState) RaiseOrdinal(_ context.Context, id uuid.UUID, atLeast int64) 
 	r, err := s.run(id)
 	if err != nil {
 		return engine.Run{}, err
+	}
+	if r.State != engine.StateRunning {
+		return engine.Run{}, &engine.StaleError{What: "generation", Subject: "run"}
 	}
 	if r.Ordinal <= atLeast {
 		if r.planned {
