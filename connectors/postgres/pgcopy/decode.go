@@ -21,7 +21,7 @@ const (
 	epochMicros = epochDays * 86400 * 1_000_000
 )
 
-// append decodes a value that is not NULL.
+// append decodes a value that is not NULL; the builder has room for it.
 func (c *columnDecoder) append(v []byte) *misfit {
 	switch c.form {
 	case formText:
@@ -32,37 +32,37 @@ func (c *columnDecoder) append(v []byte) *misfit {
 		return nil
 	case formInt4:
 		if len(v) == 4 {
-			c.i32.Append(int32(binary.BigEndian.Uint32(v)))
+			c.i32.UnsafeAppend(int32(binary.BigEndian.Uint32(v)))
 			return nil
 		}
 	case formInt8:
 		if len(v) == 8 {
-			c.i64.Append(int64(binary.BigEndian.Uint64(v)))
+			c.i64.UnsafeAppend(int64(binary.BigEndian.Uint64(v)))
 			return nil
 		}
 	case formBool:
 		if len(v) == 1 {
-			c.bools.Append(v[0] != 0)
+			c.bools.UnsafeAppend(v[0] != 0)
 			return nil
 		}
 	case formInt2:
 		if len(v) == 2 {
-			c.i16.Append(int16(binary.BigEndian.Uint16(v)))
+			c.i16.UnsafeAppend(int16(binary.BigEndian.Uint16(v)))
 			return nil
 		}
 	case formOID:
 		if len(v) == 4 {
-			c.u32.Append(binary.BigEndian.Uint32(v))
+			c.u32.UnsafeAppend(binary.BigEndian.Uint32(v))
 			return nil
 		}
 	case formFloat4:
 		if len(v) == 4 {
-			c.f32.Append(math.Float32frombits(binary.BigEndian.Uint32(v)))
+			c.f32.UnsafeAppend(math.Float32frombits(binary.BigEndian.Uint32(v)))
 			return nil
 		}
 	case formFloat8:
 		if len(v) == 8 {
-			c.f64.Append(math.Float64frombits(binary.BigEndian.Uint64(v)))
+			c.f64.UnsafeAppend(math.Float64frombits(binary.BigEndian.Uint64(v)))
 			return nil
 		}
 	case formDate:
@@ -71,7 +71,7 @@ func (c *columnDecoder) append(v []byte) *misfit {
 		}
 	case formTime:
 		if len(v) == 8 {
-			c.times.Append(arrow.Time64(binary.BigEndian.Uint64(v)))
+			c.times.UnsafeAppend(arrow.Time64(binary.BigEndian.Uint64(v)))
 			return nil
 		}
 	case formTimestamp:
@@ -104,26 +104,26 @@ func (c *columnDecoder) append(v []byte) *misfit {
 
 func (c *columnDecoder) date(d int32) *misfit {
 	if d == math.MaxInt32 || d == math.MinInt32 {
-		c.days.Append(arrow.Date32(d))
+		c.days.UnsafeAppend(arrow.Date32(d))
 		return nil
 	}
 	if d >= math.MaxInt32-epochDays {
 		return &misfit{value: fmt.Sprintf("2000-01-01 + %d days", d), reason: "it is beyond the dates that travel (days from 1970 in 32 bits)"}
 	}
-	c.days.Append(arrow.Date32(d + epochDays))
+	c.days.UnsafeAppend(arrow.Date32(d + epochDays))
 	return nil
 }
 
 func (c *columnDecoder) timestamp(t int64) *misfit {
 	if t == math.MaxInt64 || t == math.MinInt64 {
-		c.stamps.Append(arrow.Timestamp(t))
+		c.stamps.UnsafeAppend(arrow.Timestamp(t))
 		return nil
 	}
 	// PostgreSQL's last 30 years of 294,246 can't be counted from 1970.
 	if t >= math.MaxInt64-epochMicros {
 		return &misfit{value: fmt.Sprintf("2000-01-01 + %d µs", t), reason: "it is beyond the timestamps that travel (µs from 1970 in 64 bits)"}
 	}
-	c.stamps.Append(arrow.Timestamp(t + epochMicros))
+	c.stamps.UnsafeAppend(arrow.Timestamp(t + epochMicros))
 	return nil
 }
 
@@ -132,14 +132,14 @@ func (c *columnDecoder) interval(v []byte) *misfit {
 	days, months := int32(binary.BigEndian.Uint32(v[8:])), int32(binary.BigEndian.Uint32(v[12:]))
 	switch {
 	case micros == math.MaxInt64 && days == math.MaxInt32 && months == math.MaxInt32:
-		c.spans.Append(integrity.IntervalPosInf)
+		c.spans.UnsafeAppend(integrity.IntervalPosInf)
 	case micros == math.MinInt64 && days == math.MinInt32 && months == math.MinInt32:
-		c.spans.Append(integrity.IntervalNegInf)
+		c.spans.UnsafeAppend(integrity.IntervalNegInf)
 	case micros > math.MaxInt64/1000 || micros < math.MinInt64/1000:
 		return &misfit{value: fmt.Sprintf("%d months %d days %d µs", months, days, micros),
 			reason: "its time part is beyond the intervals that travel (ns in 64 bits, about 292 years)"}
 	default:
-		c.spans.Append(arrow.MonthDayNanoInterval{Months: months, Days: days, Nanoseconds: micros * 1000})
+		c.spans.UnsafeAppend(arrow.MonthDayNanoInterval{Months: months, Days: days, Nanoseconds: micros * 1000})
 	}
 	return nil
 }
@@ -153,13 +153,13 @@ func (c *columnDecoder) numeric(n *numeric) *misfit {
 	if c.d128 != nil {
 		switch n.sign {
 		case numericNaN:
-			c.d128.Append(schema.DecimalNaN)
+			c.d128.UnsafeAppend(schema.DecimalNaN)
 			return nil
 		case numericPosInf:
-			c.d128.Append(schema.DecimalPosInf)
+			c.d128.UnsafeAppend(schema.DecimalPosInf)
 			return nil
 		case numericNegInf:
-			c.d128.Append(schema.DecimalNegInf)
+			c.d128.UnsafeAppend(schema.DecimalNegInf)
 			return nil
 		}
 		if w, ok := n.unscaled(c.typ.Scale, 2); ok && w[1] < 1<<63 {
@@ -168,7 +168,7 @@ func (c *columnDecoder) numeric(n *numeric) *misfit {
 				v = v.Negate()
 			}
 			if v.FitsInPrecision(int32(c.typ.Precision)) {
-				c.d128.Append(v)
+				c.d128.UnsafeAppend(v)
 				return nil
 			}
 		}
@@ -176,13 +176,13 @@ func (c *columnDecoder) numeric(n *numeric) *misfit {
 	}
 	switch n.sign {
 	case numericNaN:
-		c.d256.Append(schema.Decimal256NaN)
+		c.d256.UnsafeAppend(schema.Decimal256NaN)
 		return nil
 	case numericPosInf:
-		c.d256.Append(schema.Decimal256PosInf)
+		c.d256.UnsafeAppend(schema.Decimal256PosInf)
 		return nil
 	case numericNegInf:
-		c.d256.Append(schema.Decimal256NegInf)
+		c.d256.UnsafeAppend(schema.Decimal256NegInf)
 		return nil
 	}
 	if w, ok := n.unscaled(c.typ.Scale, 4); ok && w[3] < 1<<63 {
@@ -191,7 +191,7 @@ func (c *columnDecoder) numeric(n *numeric) *misfit {
 			v = v.Negate()
 		}
 		if v.FitsInPrecision(int32(c.typ.Precision)) {
-			c.d256.Append(v)
+			c.d256.UnsafeAppend(v)
 			return nil
 		}
 	}
@@ -209,6 +209,19 @@ func (n *numeric) unscaled(scale, words int) ([4]uint64, bool) {
 	count := len(n.groups) / 2
 	if count == 0 {
 		return w, true
+	}
+	if e := 4*(n.weight-count+1) + scale; count <= 3 && e >= -3 && e <= 4 {
+		// It fits a word: 12 digits, and 4 more.
+		u := uint64(0)
+		for i := range count {
+			u = u*10000 + n.group(i)
+		}
+		if e >= 0 {
+			w[0] = u * pow10(e)
+			return w, true
+		}
+		w[0] = u / pow10(-e)
+		return w, u%pow10(-e) == 0
 	}
 	for i := range count - 1 {
 		if !mulAdd(&w, words, 10000, n.group(i)) {
@@ -262,6 +275,7 @@ func (c *columnDecoder) array(v []byte) *misfit {
 		a.dimValues.Append(int32(binary.BigEndian.Uint32(h.dims[4*i:])))
 	}
 	a.values.Append(true)
+	a.elem.builder.Reserve(h.count)
 	pos := 0
 	for range h.count {
 		e, next, err := fieldAt(h.elems, pos)

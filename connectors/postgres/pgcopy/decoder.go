@@ -18,8 +18,15 @@ type Decoder struct {
 	columns []columnDecoder
 	rows    int
 	bytes   int64
-	broken  bool
+	// room is the number of rows that every builder has room for.
+	room int
+	// hint is the number of rows to make room for first.
+	hint   int
+	broken bool
 }
+
+// minRoom is the least number of rows to make room for at once.
+const minRoom = 256
 
 // NewDecoder makes a decoder of tuples whose fields are in the binary form of
 // their native types; fields of kind Unknown must have been selected cast to
@@ -48,6 +55,9 @@ func (d *Decoder) Append(tuple []byte) error {
 	// Arrow's offsets are int32: the caller takes the record long before.
 	if d.bytes+int64(len(tuple)) > math.MaxInt32 {
 		return engine.Bugf("decode copy tuple: a record of more than 2 GiB")
+	}
+	if d.rows == d.room {
+		d.grow(max(2*d.rows, d.hint, minRoom))
 	}
 	if err := d.append(tuple); err != nil {
 		d.broken = true
@@ -94,6 +104,18 @@ func (d *Decoder) append(tuple []byte) error {
 	return nil
 }
 
+// grow makes room for as many rows in all.
+func (d *Decoder) grow(rows int) {
+	for i := range d.columns {
+		c := &d.columns[i]
+		c.builder.Reserve(rows - d.rows)
+		if c.data != nil && d.rows == 0 {
+			c.data.ReserveData(c.dataHint)
+		}
+	}
+	d.room = rows
+}
+
 // Rows is the number of tuples since the last Take.
 func (d *Decoder) Rows() int { return d.rows }
 
@@ -103,8 +125,18 @@ func (d *Decoder) Bytes() int64 { return d.bytes }
 // Take returns the rows appended since the last Take as a record, which the
 // caller releases, and starts anew.
 func (d *Decoder) Take() arrow.RecordBatch {
-	d.rows, d.bytes = 0, 0
-	return d.builder.NewRecordBatch()
+	rows := d.rows
+	for i := range d.columns {
+		if c := &d.columns[i]; c.data != nil {
+			c.dataHint = c.data.DataLen() + c.data.DataLen()/16
+		}
+	}
+	rec := d.builder.NewRecordBatch()
+	d.rows, d.bytes, d.room = 0, 0, 0
+	// The next record will be about as large: growing step by step would copy
+	// everything twice.
+	d.hint = rows + rows/16
+	return rec
 }
 
 // Release gives the decoder's memory back.
@@ -133,23 +165,25 @@ type columnDecoder struct {
 	form    form
 	builder array.Builder
 
-	bools  *array.BooleanBuilder
-	i16    *array.Int16Builder
-	i32    *array.Int32Builder
-	i64    *array.Int64Builder
-	u32    *array.Uint32Builder
-	f32    *array.Float32Builder
-	f64    *array.Float64Builder
-	d128   *array.Decimal128Builder
-	d256   *array.Decimal256Builder
-	data   *array.BinaryBuilder
-	days   *array.Date32Builder
-	times  *array.Time64Builder
-	stamps *array.TimestampBuilder
-	spans  *array.MonthDayNanoIntervalBuilder
-	fixed  *array.FixedSizeBinaryBuilder
-	arr    *arrayDecoder
-	buf    []byte
+	bools *array.BooleanBuilder
+	i16   *array.Int16Builder
+	i32   *array.Int32Builder
+	i64   *array.Int64Builder
+	u32   *array.Uint32Builder
+	f32   *array.Float32Builder
+	f64   *array.Float64Builder
+	d128  *array.Decimal128Builder
+	d256  *array.Decimal256Builder
+	data  *array.BinaryBuilder
+	// dataHint is the number of bytes to make room for first.
+	dataHint int
+	days     *array.Date32Builder
+	times    *array.Time64Builder
+	stamps   *array.TimestampBuilder
+	spans    *array.MonthDayNanoIntervalBuilder
+	fixed    *array.FixedSizeBinaryBuilder
+	arr      *arrayDecoder
+	buf      []byte
 }
 
 // arrayDecoder has the builders below an array's struct.

@@ -12,7 +12,9 @@ import (
 // it is [integrity.RecordDigest] of the decoded rows, found without decoding
 // what is canonical in binary form.
 type Digester struct {
-	plans  []plan
+	plans []plan
+	// ops are the plans' own, close together.
+	ops    []op
 	digest integrity.Digest
 	rows   int64
 	buf    []byte
@@ -51,7 +53,7 @@ func NewDigester(fields []schema.Field, asText []bool) (*Digester, error) {
 		}
 		d.plans[i] = p
 	}
-	return d, nil
+	return d.ready(), nil
 }
 
 // NewReadBackDigester makes a digester of tuples read back from a destination
@@ -72,7 +74,14 @@ func NewReadBackDigester(route []schema.Field, dest []TypeInfo) (*Digester, erro
 		}
 		d.plans[i] = p
 	}
-	return d, nil
+	return d.ready(), nil
+}
+
+func (d *Digester) ready() *Digester {
+	for _, p := range d.plans {
+		d.ops = append(d.ops, p.op)
+	}
+	return d
 }
 
 // Tuple adds one complete tuple.
@@ -120,13 +129,14 @@ func (d *Digester) canonical(buf []byte) (int, []byte, error) {
 	if len(buf) < 2 {
 		return 0, nil, nil
 	}
-	if n := int(int16(binary.BigEndian.Uint16(buf))); n != len(d.plans) {
-		return 0, nil, countError(n, len(d.plans))
+	if n := int(int16(binary.BigEndian.Uint16(buf))); n != len(d.ops) {
+		return 0, nil, countError(n, len(d.ops))
 	}
-	// Fields from run on are canonical and not yet copied: whole runs are moved
-	// at once.
+	// Bytes from run on are canonical and not yet copied, so that whole runs are
+	// moved at once. Widening a field writes its new head and leaves its old
+	// payload to begin the next run.
 	pos, run, out := 2, 2, d.buf[:0]
-	for i := range d.plans {
+	for i, o := range d.ops {
 		start := pos
 		if len(buf)-pos < 4 {
 			return 0, nil, nil
@@ -147,30 +157,33 @@ func (d *Digester) canonical(buf []byte) (int, []byte, error) {
 		}
 		v := buf[pos : pos+n]
 		pos += n
-		switch p := &d.plans[i]; p.op {
-		case opVerbatim:
+		switch {
+		case o == opVerbatim:
 			continue
-		case opInt4:
-			if n != 4 {
-				return 0, nil, p.malformed(n)
-			}
+		case o == opFloat8 && n == 8 && !isNaN64(binary.BigEndian.Uint64(v)):
+			continue
+		case o == opInt4 && n == 4:
+			s := byte(int8(v[0]) >> 7)
 			out = append(out, buf[run:start]...)
-			out = integrity.AppendInt(out, int64(int32(binary.BigEndian.Uint32(v))))
-		case opFloat8:
-			if n == 8 && !isNaN64(binary.BigEndian.Uint64(v)) {
-				continue
-			}
+			out = append(out, 0, 0, 0, 8, s, s, s, s)
+			run = start + 4
+			continue
+		case o == opInt2 && n == 2:
+			s := byte(int8(v[0]) >> 7)
 			out = append(out, buf[run:start]...)
-			var err error
-			if out, err = d.field(out, p, v); err != nil {
-				return 0, nil, err
-			}
-		default:
+			out = append(out, 0, 0, 0, 8, s, s, s, s, s, s)
+			run = start + 4
+			continue
+		case o == opNumeric && plainNumeric(v):
 			out = append(out, buf[run:start]...)
-			var err error
-			if out, err = d.field(out, p, v); err != nil {
-				return 0, nil, err
-			}
+			out = append(out, byte((n-3)>>24), byte((n-3)>>16), byte((n-3)>>8), byte(n-3), v[4]>>6, v[2], v[3], v[0], v[1])
+			run = start + 4 + 8
+			continue
+		}
+		out = append(out, buf[run:start]...)
+		var err error
+		if out, err = d.field(out, &d.plans[i], v); err != nil {
+			return 0, nil, err
 		}
 		run = pos
 	}
@@ -179,6 +192,13 @@ func (d *Digester) canonical(buf []byte) (int, []byte, error) {
 	}
 	d.buf = append(out, buf[run:pos]...)
 	return pos, d.buf, nil
+}
+
+// plainNumeric tells whether a binary numeric is a number whose groups are
+// canonical as they stand, as the server sends nearly all but zero.
+func plainNumeric(v []byte) bool {
+	n := len(v)
+	return n >= 10 && int(v[0])<<9|int(v[1])<<1 == n-8 && v[4]&^0x40|v[5] == 0 && v[8]|v[9] != 0 && v[n-2]|v[n-1] != 0
 }
 
 func sizeError(n int) error {

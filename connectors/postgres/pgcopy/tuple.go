@@ -63,26 +63,29 @@ func TupleLen(buf []byte, fields int) (int, error) {
 	if n := int(int16(binary.BigEndian.Uint16(buf))); n != fields {
 		return 0, countError(n, fields)
 	}
-	pos := 2
+	rest := buf[2:]
 	for range fields {
-		if len(buf)-pos < 4 {
+		if len(rest) < 4 {
 			return 0, nil
 		}
-		n := int(int32(binary.BigEndian.Uint32(buf[pos:])))
-		pos += 4
-		if n > 0 {
-			pos += n
-			if pos > maxTuple {
+		n := int(int32(binary.BigEndian.Uint32(rest)))
+		rest = rest[4:]
+		if uint(n) <= uint(len(rest)) {
+			rest = rest[n:]
+		} else if n >= 0 {
+			if len(buf)-len(rest)+n > maxTuple {
 				return 0, sizeError(n)
 			}
-			if pos > len(buf) {
-				return 0, nil
-			}
-		} else if n < -1 {
+			return 0, nil
+		} else if n != -1 {
 			return 0, lengthError(n)
 		}
 	}
-	return pos, nil
+	n := len(buf) - len(rest)
+	if n > maxTuple {
+		return 0, sizeError(n)
+	}
+	return n, nil
 }
 
 func countError(n, fields int) error {
@@ -182,13 +185,14 @@ func (s *Scanner) scan(buf []byte, tuple func([]byte) error) ([]byte, error) {
 			return nil, engine.Bugf("read copy data: %d bytes after its end marker", len(buf))
 		}
 		n, err := TupleLen(buf, s.fields)
-		switch {
-		case errors.Is(err, ErrTrailer):
+		if err != nil {
+			if !errors.Is(err, ErrTrailer) {
+				return nil, err
+			}
 			s.done, buf = true, buf[2:]
 			continue
-		case err != nil:
-			return nil, err
-		case n == 0:
+		}
+		if n == 0 {
 			return buf, nil
 		}
 		if err := tuple(buf[:n:n]); err != nil {
