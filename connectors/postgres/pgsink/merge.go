@@ -46,7 +46,7 @@ func mergeStatements(d *detail, lineage []string) []string {
 		// *<> compares the stored images: it works for types without equality and
 		// notices what equality does not (1.0 and 1.00, −0).
 		sql = append(sql, "UPDATE "+d.only()+" t SET "+strings.Join(set, ", ")+" FROM "+staging+" s WHERE "+match+
-			" AND ROW("+idents("t.", compared)+") *<> ROW("+idents("s.", compared)+")")
+			" AND ROW("+idents("t.", compared)+")::record *<> ROW("+idents("s.", compared)+")::record")
 	}
 	return append(sql, "INSERT INTO "+d.place().sql()+" ("+idents("", list)+") OVERRIDING SYSTEM VALUE SELECT "+idents("s.", list)+
 		" FROM "+staging+" s WHERE NOT EXISTS (SELECT FROM "+d.only()+" t WHERE "+match+")", "DROP TABLE "+staging)
