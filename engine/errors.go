@@ -96,6 +96,11 @@ var ErrSnapshotLost = errors.New("the source's exported snapshot is gone")
 // that the ledger calls applied are not in staging (P7). The engine resets the resource.
 var ErrStagingLost = errors.New("staged rows are gone")
 
+// ErrLedgerBehind is returned (wrapped) by Publish of a target that is not
+// staged when the ledger does not have every split as done: the destination was
+// set back (P3). The engine takes the run's progress from the destination.
+var ErrLedgerBehind = errors.New("the destination has less than the checkpoint says")
+
 // ErrCommitUnknown is returned (wrapped) by Apply and Publish when the answer to
 // the commit was lost: only the ledger tells what happened (P4).
 var ErrCommitUnknown = errors.New("the outcome of the commit is unknown")

@@ -160,9 +160,10 @@ type RunStore interface {
 	// AdoptRoute stores what the destination knows of a route (P1): installation,
 	// ordinal, cursors, and, if the last run was not published, the run with
 	// its frozen plan and progress as a failed, resumable run; other unfinished
-	// runs of the route are superseded. If the store has that run as completed
-	// (the destination was set back: P3), it is opened again with the
-	// destination's progress and an ordinal above all that the route has used.
+	// runs of the route are superseded. If the store has that run already (store
+	// or destination were set back: P1, P3), its plan and progress become the
+	// destination's, it is opened again, and its ordinal is raised to the
+	// route's last. ErrLocked: a worker of the route is alive.
 	AdoptRoute(ctx context.Context, r Route, version string, a Adoption) error
 	// StartRun returns the route's unfinished run of the same version with
 	// resumed true, or makes a new one with the next ordinal in state running.

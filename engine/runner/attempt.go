@@ -267,6 +267,10 @@ func (r *run) afterError(ctx context.Context, l engine.Lease, sp *engine.Claimed
 		// The claim belongs to somebody else: nothing of ours was written.
 		return r.giveBack(ctx, l, sp, nil)
 	}
+	if errors.Is(cause, engine.ErrLedgerBehind) {
+		// The run goes on from what the destination has; see startAndWork.
+		return r.giveBack(ctx, l, sp, cause)
+	}
 	if errors.Is(cause, engine.ErrSnapshotLost) || errors.Is(cause, engine.ErrStagingLost) {
 		if err := r.giveBack(ctx, l, sp, nil); err != nil {
 			return err

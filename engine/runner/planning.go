@@ -32,7 +32,43 @@ func (r *run) ensurePlan(ctx context.Context) error {
 	if plan != nil {
 		return r.resumePlan(ctx, plan)
 	}
+	if r.working() {
+		return fmt.Errorf("run %s has progress at the destination and no plan in State: %w", r.rec.ID, engine.ErrLedgerBehind)
+	}
 	return r.makePlan(ctx)
+}
+
+// working tells whether the destination knows claims of this very run: its plan
+// was saved in a State that this one is an older copy of (P1).
+func (r *run) working() bool {
+	if r.known == nil || r.fencer == nil {
+		return false
+	}
+	for _, ar := range r.known.Resources {
+		for _, e := range ar.Ledger {
+			if ar.RunID == r.rec.ID.String() && e.Claim > 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// checkLedger tells whether splits that State has as done are so at the
+// destination, where their rows can't be brought again by beginning anew (P3).
+func (r *run) checkLedger(plan *engine.RunPlan, splits []engine.SplitStatus) error {
+	for _, s := range splits {
+		rp, ar := plan.Resource(s.Resource), r.knownResource(s.Resource)
+		if !s.Done || s.Kind != engine.SplitRead || rp.Target.Staged || ar == nil || ar.RunID != r.rec.ID.String() || ar.Published {
+			continue
+		}
+		for _, e := range ar.Ledger {
+			if e.Split == s.ID && !e.Done {
+				return fmt.Errorf("split %s: %w", s.ID, engine.ErrLedgerBehind)
+			}
+		}
+	}
+	return nil
 }
 
 // makePlan plans every resource, prepares the destination, and freezes the plan
@@ -91,6 +127,9 @@ func (r *run) resumePlan(ctx context.Context, plan *engine.RunPlan) error {
 		if err := r.checkFrom(rp); err != nil && !published[rp.Selection.Resource] {
 			return err
 		}
+	}
+	if err := r.checkLedger(plan, splits); err != nil {
+		return err
 	}
 	r.setPlan(ctx, plan)
 	if err := r.beginRun(ctx, plan); err != nil {

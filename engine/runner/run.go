@@ -335,18 +335,40 @@ func (r *run) startAndWork(ctx context.Context, version string, restart bool) (*
 	r.begin(rec)
 	res := &Result{Resumed: resumed}
 	err = r.attempts(ctx, res)
-	if errors.Is(err, errPlanVoid) {
-		r.Log.Warn("the unfinished run can't go on: beginning anew", "run", rec.ID, "reason", err)
-		req.Restart = true
-		if rec, _, err = r.State.StartRun(ctx, req); err != nil {
-			return nil, fmt.Errorf("start run: %w", err)
+	for tries := 0; tries < maxResets && (errors.Is(err, errPlanVoid) || errors.Is(err, engine.ErrLedgerBehind)); tries++ {
+		r.Log.Warn("State and destination disagree about the run", "run", rec.ID, "reason", err)
+		if rec, err = r.settle(ctx, req, rec, err); err != nil {
+			return nil, err
 		}
 		r.begin(rec)
-		res = &Result{}
+		res = &Result{Resumed: res.Resumed}
 		err = r.attempts(ctx, res)
 	}
 	res.Run, _ = r.State.GetRun(context.WithoutCancel(ctx), rec.ID)
 	return res, err
+}
+
+// settle makes State follow the destination: it begins a new run in the place of
+// one whose plan is void, or takes plan and progress from the destination (P3).
+func (r *run) settle(ctx context.Context, req engine.StartRequest, rec engine.Run, cause error) (engine.Run, error) {
+	if errors.Is(cause, errPlanVoid) {
+		req.Restart = true
+	} else {
+		if err := r.refreshKnown(ctx); err != nil {
+			return rec, err
+		}
+		if r.known == nil || r.known.RunID != rec.ID.String() {
+			return rec, cause
+		}
+		if err := r.State.AdoptRoute(ctx, r.route, rec.Version, *r.known); err != nil {
+			return rec, errors.Join(cause, fmt.Errorf("adopt run %s: %w", rec.ID, err))
+		}
+	}
+	rec, _, err := r.State.StartRun(ctx, req)
+	if err != nil {
+		return rec, fmt.Errorf("start run: %w", err)
+	}
+	return rec, nil
 }
 
 // begin makes the run the one that is worked on.
@@ -365,7 +387,7 @@ func (r *run) attempts(ctx context.Context, res *Result) error {
 		}
 		r.main = lease.Fence
 		out := r.attempt(ctx, lease)
-		if errors.Is(out.err, errPlanVoid) {
+		if errors.Is(out.err, errPlanVoid) || errors.Is(out.err, engine.ErrLedgerBehind) {
 			if err := r.State.EndAttempt(ctx, lease, nil); err != nil {
 				return fmt.Errorf("end attempt: %w", err)
 			}

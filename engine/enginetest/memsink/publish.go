@@ -107,7 +107,7 @@ func (db *DB) complete(t *engine.Target, p *engine.Publication, staged int) erro
 		if t.Staged {
 			return fmt.Errorf("publish %s: the ledger says that split %s is not done: %w", t.Resource, open, engine.ErrStagingLost)
 		}
-		return engine.Bugf("publish %s: the ledger says that split %s is not done", t.Resource, open)
+		return fmt.Errorf("publish %s: split %s is not done: %w", t.Resource, open, engine.ErrLedgerBehind)
 	}
 	return nil
 }

@@ -44,6 +44,7 @@ func (w *world) planned(run string, rp *engine.ResourcePlan) {
 func (w *world) committing(c memsink.Commit) {
 	t := c.Target
 	w.s.tell("  run %d writes %s to %s", t.Ordinal, rowNames(c.Rows), t.Resource)
+	w.s.note("  run %d is %s", t.Ordinal, t.RunID)
 	switch {
 	case w.sc.objects:
 		if c.HaveOrdinal > t.Ordinal {

@@ -128,6 +128,11 @@ func (s *sched) tell(format string, args ...any) {
 	s.lines = append(s.lines, line)
 }
 
+// note adds a line to the trace that is not part of its hash: ids are random.
+func (s *sched) note(format string, args ...any) {
+	s.lines = append(s.lines, fmt.Sprintf(format, args...))
+}
+
 // sleep lets time pass, and with it heartbeats and retries.
 func (s *sched) sleep(d time.Duration) {
 	time.Sleep(d)

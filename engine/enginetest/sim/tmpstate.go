@@ -102,15 +102,22 @@ func (s *tmpState) AdoptRoute(_ context.Context, r engine.Route, version string,
 		return nil
 	}
 	id := uuid.MustParse(a.RunID)
+	for _, have := range s.d.runs {
+		for _, sl := range have.slots {
+			if sl.holder != "" && time.Now().Before(sl.expires) {
+				return engine.Permanentf("", "adopt: %w", engine.ErrLocked)
+			}
+		}
+	}
 	ordinal := a.Ordinal
+	slots := map[int]tmpSlot{}
 	for i, have := range s.d.runs {
 		if have.ID == id {
-			if have.State != engine.StateCompleted {
-				return nil
+			version, slots = have.Version, have.slots
+			if ordinal = have.Ordinal; ordinal < s.d.last {
+				s.d.last++
+				ordinal = s.d.last
 			}
-			version = have.Version
-			s.d.last++
-			ordinal = s.d.last
 			s.d.runs = slices.Delete(s.d.runs, i, i+1)
 			break
 		}
@@ -126,7 +133,7 @@ func (s *tmpState) AdoptRoute(_ context.Context, r engine.Route, version string,
 		}
 	}
 	run := &tmpRun{Run: engine.Run{ID: id, Route: r, Version: version, Ordinal: ordinal, State: engine.StateFailed, Resumable: true},
-		planned: true, slots: map[int]tmpSlot{}, artifacts: map[string][]engine.Artifact{}, seen: map[string][]engine.RowID{}}
+		planned: true, slots: slots, artifacts: map[string][]engine.Artifact{}, seen: map[string][]engine.RowID{}}
 	for _, ar := range rest {
 		run.add(ar.Plan, 0)
 		for _, e := range ar.Ledger {
