@@ -282,11 +282,19 @@ func (s *Session) loadColumns(ctx context.Context, tx pgx.Tx, rels []*relation) 
 			base = *base.Base
 		}
 		c.field.Type, c.field.Native = c.info.Logical(), c.info.Native()
-		c.orderable = orderable[base.OID]
+		c.orderable = orderable[base.OID] || (base.Elem != nil && orderable[elementOID(base.Elem)])
 		c.exact = f.deterministic && exactKind(c.field.Type.Kind)
 		of[f.rel].columns = append(of[f.rel].columns, c)
 	}
 	return nil
+}
+
+// elementOID is the type that an array's elements are compared in.
+func elementOID(elem *pgcopy.TypeInfo) uint32 {
+	if elem.Base != nil {
+		return elem.Base.OID
+	}
+	return elem.OID
 }
 
 // exactKind tells whether equal values of the kind have equal bytes, as 1.0 and
