@@ -12,6 +12,7 @@ import (
 	"github.com/apache/arrow-go/v18/parquet/compress"
 	"github.com/apache/arrow-go/v18/parquet/file"
 	"github.com/apache/arrow-go/v18/parquet/pqarrow"
+	"github.com/klauspost/compress/zstd"
 
 	"github.com/tranship-io/tranship/engine"
 	"github.com/tranship-io/tranship/engine/rowtext"
@@ -87,7 +88,7 @@ func (e *parquetEncoder) write(rec arrow.RecordBatch, bytes int64) error {
 }
 
 // begin opens the file; the first record decides which columns begin with a
-// dictionary.
+// dictionary and which are worth compressing.
 func (e *parquetEncoder) begin(rec arrow.RecordBatch) error {
 	root, err := parquetSchema(e.cols)
 	if err != nil {
@@ -111,6 +112,11 @@ func (e *parquetEncoder) begin(rec arrow.RecordBatch) error {
 	case CompressionSnappy:
 		props = append(props, parquet.WithCompression(compress.Codecs.Snappy))
 	}
+	sample, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1))
+	if err != nil {
+		return engine.Bugf("begin compressing: %w", err)
+	}
+	defer func() { _ = sample.Close() }()
 	for i, c := range e.cols {
 		path := parquet.ColumnPath{c.field.Name}
 		leaf := rec.Column(i)
@@ -121,7 +127,16 @@ func (e *parquetEncoder) begin(rec arrow.RecordBatch) error {
 			}
 			path, leaf = parquet.ColumnPath{c.field.Name, "list", "element"}, a.Elems
 		}
-		props = append(props, parquet.WithDictionaryPath(path, repeats(leaf)))
+		dictionary := repeats(leaf)
+		props = append(props, parquet.WithDictionaryPath(path, dictionary))
+		if !dictionary && !c.text && rises(leaf) {
+			props = append(props, parquet.WithEncodingPath(path, parquet.Encodings.DeltaBinaryPacked),
+				parquet.WithCompressionPath(path, compress.Codecs.Uncompressed))
+			continue
+		}
+		if e.d.Compression == CompressionZstd && !dictionary && !c.text && !shrinks(sample, leaf) {
+			props = append(props, parquet.WithCompressionPath(path, compress.Codecs.Uncompressed))
+		}
 	}
 	w, err := file.NewParquetWriterWithError(e.out, root, file.WithWriterProps(parquet.NewWriterProperties(props...)))
 	if err != nil {

@@ -1,8 +1,6 @@
 package files
 
 import (
-	"hash/maphash"
-
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 
@@ -97,53 +95,4 @@ func (l *levels) list(c column, st *array.Struct) (arrow.Array, []int16, []int16
 		first = 0
 	}
 	return array.NewSlice(a.Elems, first, next), l.defs, l.reps, nil
-}
-
-const (
-	// sampleRows are looked at to decide on a dictionary; it is worth while if
-	// less than sampleShare of them differ.
-	sampleRows  = 4096
-	sampleShare = 0.5
-)
-
-// repeats tells whether values of a column come again and again, so that a
-// dictionary pays.
-func repeats(arr arrow.Array) bool {
-	value := hashable(arr)
-	if value == nil || arr.Len() == 0 {
-		return false
-	}
-	seed := maphash.MakeSeed()
-	step := max(arr.Len()/sampleRows, 1)
-	seen := make(map[uint64]struct{}, sampleRows)
-	looked := 0
-	for i := 0; i < arr.Len(); i += step {
-		if arr.IsValid(i) {
-			seen[maphash.Bytes(seed, value(i))] = struct{}{}
-			looked++
-		}
-	}
-	return float64(len(seen)) <= sampleShare*float64(looked)
-}
-
-// hashable returns the bytes of a value, or nil for a type whose values are too
-// small for a dictionary to pay, or are written anew as text.
-func hashable(arr arrow.Array) func(i int) []byte {
-	switch a := arr.(type) {
-	case *array.Boolean, *array.Int8, *array.Uint8, *array.Struct:
-		return nil
-	case *array.String:
-		return func(i int) []byte { return []byte(a.Value(i)) }
-	case *array.Binary:
-		return a.Value
-	case *array.FixedSizeBinary:
-		return a.Value
-	}
-	width, ok := arr.DataType().(arrow.FixedWidthDataType)
-	buffers := arr.Data().Buffers()
-	if !ok || len(buffers) < 2 || buffers[1] == nil {
-		return nil
-	}
-	n, offset, raw := width.Bytes(), arr.Data().Offset(), buffers[1].Bytes()
-	return func(i int) []byte { return raw[(offset+i)*n : (offset+i+1)*n] }
 }
