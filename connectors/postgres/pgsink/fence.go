@@ -168,7 +168,7 @@ func (s *Session) terminate(ctx context.Context, c *conn, subject string, victim
 		for {
 			var alive bool
 			// Both must match: the pid alone may be another's by now.
-			err := c.QueryRow(ctx, `SELECT COALESCE(bool_or(pg_terminate_backend(pid) OR true), false)
+			err := c.QueryRow(ctx, `SELECT COALESCE(bool_or(pg_terminate_backend(pid) IS NOT NULL), false)
 				FROM pg_stat_activity WHERE pid = $1 AND backend_start = $2`, v.PID, v.Start).Scan(&alive)
 			if err != nil {
 				return classify(err, "end the session %d of an older claim on %s", v.PID, subject)

@@ -138,7 +138,7 @@ func (w *writer) direct(ctx context.Context) error {
 	var blocks int64
 	if w.verify {
 		if err := w.c.QueryRow(ctx, "SELECT pg_relation_size($1::regclass) / current_setting('block_size')::bigint", table.sql()).Scan(&blocks); err != nil {
-			return classify(err, "measure %s", table)
+			return w.rowFailure(err)
 		}
 	}
 	if err := w.copyIn(ctx, table.sql(), w.d.written()); err != nil {

@@ -1,0 +1,439 @@
+package pgsink
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgproto3"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tranship-io/tranship/engine"
+	"github.com/tranship-io/tranship/internal/pgtest"
+)
+
+func simple(b *bench, rows int) engine.Resource {
+	b.exec(b.src, `CREATE TABLE t (id int PRIMARY KEY, s text)`, `INSERT INTO t SELECT g, 'row ' || g FROM generate_series(1, `+itoa(rows)+`) g`)
+	return b.discover("public.t")
+}
+
+func requireStale(t *testing.T, err error, what string) {
+	t.Helper()
+	var stale *engine.StaleError
+	require.ErrorAs(t, err, &stale)
+	require.Equal(t, what, stale.What)
+}
+
+func TestStaleClaimLeavesNothing(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	res := simple(b, 100)
+	zombie, heir := b.open(b.to), b.open(b.to)
+	p := b.start(zombie, job{resource: res, write: engine.WriteAppend})
+	split := p.plan.Source.Splits[0].ID
+	_, err := zombie.Claim(b.ctx, p.Target, split, 1)
+	require.NoError(t, err)
+	first := b.rows(p, "WHERE id <= 50", 10)
+	_, err = zombie.Apply(b.ctx, epoch(p, split, 1, 1, false, first))
+	require.NoError(t, err)
+
+	entry, err := heir.Claim(b.ctx, p.Target, split, 2)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, entry.Epoch)
+	require.JSONEq(t, `{"at":1}`, string(entry.Position))
+	require.EqualValues(t, 50, entry.Totals.Applied)
+	require.Equal(t, first[0].Digest, b.rows(p, "WHERE id <= 10", 10)[0].Digest)
+
+	rest := b.rows(p, "WHERE id > 50", 10)
+	// P5: the older claim's session was ended; from a new one it is told why.
+	_, err = zombie.Apply(b.ctx, epoch(p, split, 1, 2, true, rest))
+	require.Error(t, err)
+	_, err = zombie.Apply(b.ctx, epoch(p, split, 1, 2, true, rest))
+	requireStale(t, err, "claim")
+	_, err = heir.Apply(b.ctx, epoch(p, split, 2, 1, true, rest))
+	requireStale(t, err, "epoch")
+	require.EqualValues(t, 50, b.count(b.dst, "SELECT count(*) FROM t"))
+	_, err = heir.Apply(b.ctx, epoch(p, split, 2, 2, true, rest))
+	require.NoError(t, err)
+	_, err = heir.Apply(b.ctx, epoch(p, split, 2, 3, true, rest))
+	requireStale(t, err, "epoch")
+	require.EqualValues(t, 100, b.count(b.dst, "SELECT count(*) FROM t"))
+
+	// The same claim by another owner is refused, by the same one it is repeated.
+	_, err = zombie.Claim(b.ctx, p.Target, split, 2)
+	requireStale(t, err, "claim")
+	entry, err = heir.Claim(b.ctx, p.Target, split, 2)
+	require.NoError(t, err)
+	require.True(t, entry.Done)
+}
+
+func TestClaimInTheMiddleOfAnEpoch(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	res := simple(b, 100)
+	zombie, heir := b.open(b.to), b.open(b.to)
+	p := b.start(zombie, job{resource: res, write: engine.WriteAppend, verify: engine.VerifyCounts})
+	split := p.plan.Source.Splits[0].ID
+	_, err := zombie.Claim(b.ctx, p.Target, split, 1)
+	require.NoError(t, err)
+	e := epoch(p, split, 1, 1, true, b.rows(p, "", 10))
+	inside, next := make(chan struct{}), e.Next
+	n := 0
+	e.Next = func(ctx context.Context) (*engine.Batch, error) {
+		// P5: a client that is frozen inside COPY holds its locks until it is ended.
+		if n++; n == 3 {
+			close(inside)
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		return next(ctx)
+	}
+	failed := make(chan error, 1)
+	ctx, cancel := context.WithCancel(b.ctx)
+	defer cancel()
+	go func() {
+		_, err := zombie.Apply(ctx, e)
+		failed <- err
+	}()
+	<-inside
+	began := time.Now()
+	_, err = heir.Claim(b.ctx, p.Target, split, 2)
+	require.NoError(t, err)
+	require.Less(t, time.Since(began), 5*time.Second)
+	require.Error(t, <-failed)
+	require.Zero(t, b.count(b.dst, `SELECT count(*) FROM pg_locks WHERE relation = 't'::regclass AND pid <> pg_backend_pid()`), "the older claim's session is gone with its locks")
+	_, err = heir.Apply(b.ctx, epoch(p, split, 2, 1, true, b.rows(p, "", 10)))
+	require.NoError(t, err)
+	require.EqualValues(t, 100, b.count(b.dst, "SELECT count(*) FROM t"))
+}
+
+func TestNewRunFencesTheOld(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	res := simple(b, 100)
+	zombie, heir := b.open(b.to), b.open(b.to)
+	old := b.start(zombie, job{resource: res, write: engine.WriteReplace})
+	split := old.plan.Source.Splits[0].ID
+	_, err := zombie.Claim(b.ctx, old.Target, split, 1)
+	require.NoError(t, err)
+	// The old run's session is inside an epoch and holds on to its staging.
+	e := epoch(old, split, 1, 1, true, b.rows(old, "", 10))
+	inside, next := make(chan struct{}), e.Next
+	var once sync.Once
+	e.Next = func(ctx context.Context) (*engine.Batch, error) {
+		got, err := next(ctx)
+		if errors.Is(err, io.EOF) {
+			once.Do(func() { close(inside) })
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		return got, err
+	}
+	failed := make(chan error, 1)
+	ctx, cancel := context.WithCancel(b.ctx)
+	defer cancel()
+	go func() {
+		_, err := zombie.Apply(ctx, e)
+		failed <- err
+	}()
+	<-inside
+	b.replicate(heir, job{resource: res, write: engine.WriteReplace}, "")
+	require.Error(t, <-failed)
+	require.EqualValues(t, 100, b.count(b.dst, "SELECT count(*) FROM t"))
+
+	_, err = zombie.Claim(b.ctx, old.Target, split, 5)
+	requireStale(t, err, "ordinal")
+	_, err = zombie.Apply(b.ctx, epoch(old, split, 1, 1, true, b.rows(old, "", 10)))
+	require.Error(t, err)
+	require.Error(t, zombie.BeginRun(b.ctx, []*engine.Target{old.Target}))
+	requireStale(t, zombie.BeginRun(b.ctx, []*engine.Target{old.Target}), "ordinal")
+	_, err = zombie.Prepare(b.ctx, old.Target)
+	requireStale(t, err, "ordinal")
+	_, err = zombie.Publish(b.ctx, b.publication(old, 1))
+	require.Error(t, err)
+	require.EqualValues(t, 100, b.count(b.dst, "SELECT count(*) FROM t"))
+	require.Zero(t, b.count(b.dst, `SELECT count(*) FROM pg_class WHERE relname LIKE '\_tranship\_%' AND relnamespace = 'public'::regnamespace`))
+}
+
+func TestEpochThatPassedItsFenceWinsOverARunStart(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	res := simple(b, 10)
+	one, two := b.open(b.to), b.open(b.to)
+	old := b.start(one, job{resource: res, write: engine.WriteAppend})
+	// A session of our own that holds what an epoch holds after its check.
+	holder := b.connect(b.to)
+	k := keyOf(old.Target)
+	b.exec(holder, "BEGIN", "SELECT pg_advisory_xact_lock_shared("+itoa(int(k.lock()))+")")
+	next, err := b.plan(two, job{resource: res, write: engine.WriteAppend})
+	require.NoError(t, err)
+	_, err = two.Prepare(b.ctx, next.Target)
+	require.NoError(t, err)
+	begun := make(chan error, 1)
+	go func() { begun <- two.BeginRun(b.ctx, []*engine.Target{next.Target}) }()
+	select {
+	case err := <-begun:
+		t.Fatalf("the run began while an epoch could still commit: %v", err)
+	case <-time.After(1500 * time.Millisecond):
+	}
+	// [P2] New epochs queue behind the run start instead of overtaking it for ever.
+	b.exec(holder, "COMMIT")
+	require.NoError(t, <-begun)
+}
+
+func TestFrozenGenerationReplacesTheLast(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	res := simple(b, 10)
+	s := b.open(b.to)
+	j := job{resource: res, write: engine.WriteReplace, run: "0190-run", splits: []string{"a"}}
+	p := b.start(s, j)
+	_, err := s.Claim(b.ctx, p.Target, "a", 1)
+	require.NoError(t, err)
+	_, err = s.Apply(b.ctx, epoch(p, "a", 1, 1, false, b.rows(p, "WHERE id < 5", 10)))
+	require.NoError(t, err)
+	j.generation = 1
+	b.ordinal--
+	again := b.start(s, j)
+	_, err = s.Apply(b.ctx, epoch(p, "a", 1, 2, true, b.rows(p, "", 10)))
+	require.Error(t, err, "an epoch of the earlier generation")
+	entry, err := s.Claim(b.ctx, again.Target, "a", 1)
+	require.NoError(t, err)
+	require.Zero(t, entry.Epoch)
+	r, err := s.Apply(b.ctx, epoch(again, "a", 1, 1, true, b.rows(again, "", 10)))
+	require.NoError(t, err)
+	_, err = b.publish(s, again, r)
+	require.NoError(t, err)
+	require.EqualValues(t, 10, b.count(b.dst, "SELECT count(*) FROM t"))
+	require.Zero(t, b.count(b.dst, `SELECT count(*) FROM pg_class WHERE relname LIKE '\_tranship\_%' AND relnamespace = 'public'::regnamespace`))
+}
+
+// proxy passes a session through and cuts it when the client sends COMMIT inside
+// a transaction that was armed: before the server sees it, or before its answer
+// comes back.
+type proxy struct {
+	addr   string
+	server string
+	// mode: 0 pass, 1 drop the COMMIT, 2 drop its answer, after pass others.
+	mode, pass atomic.Int32
+}
+
+func newProxy(t *testing.T, server string) *proxy {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	p := &proxy{addr: l.Addr().String(), server: server}
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go p.serve(c)
+		}
+	}()
+	return p
+}
+
+func (p *proxy) serve(client net.Conn) {
+	server, err := net.Dial("tcp", p.server)
+	if err != nil {
+		_ = client.Close()
+		return
+	}
+	end := func() { _, _ = client.Close(), server.Close() }
+	var silent atomic.Bool
+	go func() {
+		defer end()
+		buf := make([]byte, 64<<10)
+		for {
+			n, err := server.Read(buf)
+			if silent.Load() {
+				// Leave the server time to commit, and the client without an answer.
+				time.Sleep(200 * time.Millisecond)
+				return
+			}
+			if n > 0 {
+				if _, err := client.Write(buf[:n]); err != nil {
+					return
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	defer end()
+	buf := make([]byte, 64<<10)
+	commit, _ := (&pgproto3.Query{String: "COMMIT"}).Encode(nil)
+	for {
+		n, err := client.Read(buf)
+		if n > 0 {
+			if strings.Contains(string(buf[:n]), string(commit)) && p.mode.Load() != 0 && p.pass.Add(-1) < 0 {
+				if p.mode.Swap(0) == 1 {
+					return
+				}
+				silent.Store(true)
+			}
+			if _, err := server.Write(buf[:n]); err != nil {
+				return
+			}
+		}
+		if err != nil {
+			if silent.Load() {
+				time.Sleep(time.Second)
+			}
+			return
+		}
+	}
+}
+
+func TestLostAnswerToTheCommit(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		mode    int32
+		applied bool
+	}{"the commit got lost": {1, false}, "the answer got lost": {2, true}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			res := simple(b, 100)
+			at := strings.Index(b.to, "@")
+			host := b.to[at+1 : at+strings.Index(b.to[at:], "/")]
+			px := newProxy(t, host)
+			s := b.open(strings.Replace(b.to, host, px.addr, 1))
+			p := b.start(s, job{resource: res, write: engine.WriteAppend, verify: engine.VerifyCounts})
+			split := p.plan.Source.Splits[0].ID
+			_, err := s.Claim(b.ctx, p.Target, split, 1)
+			require.NoError(t, err)
+			px.pass.Store(0)
+			px.mode.Store(c.mode)
+			_, err = s.Apply(b.ctx, epoch(p, split, 1, 1, true, b.rows(p, "", 10)))
+			require.ErrorIs(t, err, engine.ErrCommitUnknown)
+			require.Equal(t, engine.Retryable, engine.ClassOf(err))
+
+			// P4: the ledger, and nothing else, tells what happened.
+			entry, err := s.Claim(b.ctx, p.Target, split, 2)
+			require.NoError(t, err)
+			require.Equal(t, c.applied, entry.Done)
+			if !c.applied {
+				_, err = s.Apply(b.ctx, epoch(p, split, 2, 1, true, b.rows(p, "", 10)))
+				require.NoError(t, err)
+			}
+			require.EqualValues(t, 100, b.count(b.dst, "SELECT count(*) FROM t"))
+
+			px.pass.Store(1) // the claim's own commit
+			px.mode.Store(c.mode)
+			pub := b.publication(p, 1)
+			pub.Totals.Applied = 100
+			_, err = s.Publish(b.ctx, pub)
+			require.ErrorIs(t, err, engine.ErrCommitUnknown)
+			pub.Claim = 2
+			r, err := s.Publish(b.ctx, pub)
+			require.NoError(t, err)
+			require.Equal(t, c.applied, r.AlreadyDone)
+		})
+	}
+}
+
+func TestCrashEmptiesUnloggedStaging(t *testing.T) {
+	t.Parallel()
+	server := pgtest.StartT(t, pgtest.Config{})
+	b := benchOn(t, pgtest.NewDatabase(t, pgtest.Shared(t)), pgtest.NewDatabase(t, server))
+	res := simple(b, 100)
+	b.options["staging"] = StagingUnlogged
+	s := b.open(b.to)
+	p := b.start(s, job{resource: res, write: engine.WriteReplace, run: "run-1"})
+	_, err := b.apply(s, p, b.rows(p, "", 10))
+	require.NoError(t, err)
+	require.NoError(t, server.Kill())
+	require.NoError(t, server.Restart(b.ctx))
+	again := b.open(b.to)
+	_, err = again.Prepare(b.ctx, p.Target)
+	require.ErrorIs(t, err, engine.ErrStagingLost)
+	_, err = again.Claim(b.ctx, p.Target, p.plan.Source.Splits[0].ID, 2)
+	require.ErrorIs(t, err, engine.ErrStagingLost)
+	_, err = again.Publish(b.ctx, b.publication(p, 1))
+	require.ErrorIs(t, err, engine.ErrStagingLost)
+	require.ErrorIs(t, again.Freeze(b.ctx, p.Target, p.plan), engine.ErrStagingLost)
+
+	b.ordinal--
+	b.dst = b.connect(b.to)
+	b.replicate(again, job{resource: res, write: engine.WriteReplace, run: "run-1", generation: 1}, "")
+	require.EqualValues(t, 100, b.count(b.dst, "SELECT count(*) FROM t"))
+
+	// Logged staging outlives a crash.
+	b.options["staging"] = StagingLogged
+	logged := b.open(b.to)
+	p = b.start(logged, job{resource: res, write: engine.WriteReplace})
+	r, err := b.apply(logged, p, b.rows(p, "", 10))
+	require.NoError(t, err)
+	require.NoError(t, server.Kill())
+	require.NoError(t, server.Restart(b.ctx))
+	third := b.open(b.to)
+	require.NoError(t, b.begin(third, p))
+	_, err = b.publish(third, p, r)
+	require.NoError(t, err)
+	b.dst = b.connect(b.to)
+	require.EqualValues(t, 100, b.count(b.dst, "SELECT count(*) FROM t"))
+}
+
+func TestDroppedStagingIsNoticed(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	res := simple(b, 100)
+	s := b.open(b.to)
+	p := b.start(s, job{resource: res, write: engine.WriteReplace})
+	split := p.plan.Source.Splits[0].ID
+	_, err := s.Claim(b.ctx, p.Target, split, 1)
+	require.NoError(t, err)
+	b.exec(b.dst, "DROP TABLE "+qualified("public", stagingName(p.Target, "t")))
+	_, err = s.Apply(b.ctx, epoch(p, split, 1, 1, true, b.rows(p, "", 10)))
+	require.ErrorIs(t, err, engine.ErrStagingLost)
+	_, err = s.Prepare(b.ctx, p.Target)
+	require.ErrorIs(t, err, engine.ErrStagingLost)
+	_, err = s.Claim(b.ctx, p.Target, split, 2)
+	require.ErrorIs(t, err, engine.ErrStagingLost)
+}
+
+func TestAdoptFindsPlanAndProgress(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	res := simple(b, 100)
+	s := b.open(b.to)
+	none, err := s.Adopt(b.ctx, b.route)
+	require.NoError(t, err)
+	require.Empty(t, none)
+	p := b.start(s, job{resource: res, write: engine.WriteAppend, splits: []string{"a", "b"}})
+	_, err = s.Claim(b.ctx, p.Target, "a", 3)
+	require.NoError(t, err)
+	_, err = s.Apply(b.ctx, epoch(p, "a", 3, 1, false, b.rows(p, "WHERE id <= 30", 10)))
+	require.NoError(t, err)
+
+	stranger := b.route
+	stranger.Installation = "another"
+	found, err := s.Adopt(b.ctx, stranger)
+	require.NoError(t, err)
+	require.Len(t, found, 1)
+	require.Equal(t, b.route.Installation, found[0].Installation)
+	require.Equal(t, p.RunID, found[0].RunID)
+	r := found[0].Resources[0]
+	require.False(t, r.Published)
+	require.Equal(t, p.plan.Source.Splits, r.Plan.Source.Splits)
+	require.Len(t, r.Ledger, 3)
+	require.Equal(t, "a", r.Ledger[0].Split)
+	require.EqualValues(t, 3, r.Ledger[0].Claim)
+	require.EqualValues(t, 30, r.Ledger[0].Totals.Applied)
+	require.JSONEq(t, `{"at":1}`, string(r.Ledger[0].Position))
+
+	stranger.Pipeline = "other"
+	found, err = s.Adopt(b.ctx, stranger)
+	require.NoError(t, err)
+	require.Empty(t, found)
+}
