@@ -101,6 +101,11 @@ var ErrStagingLost = errors.New("staged rows are gone")
 // set back (P3). The engine takes the run's progress from the destination.
 var ErrLedgerBehind = errors.New("the destination has less than the checkpoint says")
 
+// ErrUnfinished is returned (wrapped) by BeginRun when the run that it would
+// supersede has appended rows to the target that stand, and is neither published
+// nor aborted: it has to be finished first (P21).
+var ErrUnfinished = errors.New("an unfinished run has appended rows that stand")
+
 // ErrCommitUnknown is returned (wrapped) by Apply and Publish when the answer to
 // the commit was lost: only the ledger tells what happened (P4).
 var ErrCommitUnknown = errors.New("the outcome of the commit is unknown")

@@ -46,7 +46,8 @@ type SinkSession interface {
 	// It looks first whether this run's publish already happened, and then
 	// returns that receipt again.
 	Publish(ctx context.Context, p *Publication) (*Receipt, error)
-	// Abort drops what an unpublished run left: staging, artifacts. It is idempotent.
+	// Abort drops what an unpublished run left: staging, artifacts, its frozen plan
+	// and ledger rows. Rows that it appended stay. It is idempotent.
 	Abort(ctx context.Context, t *Target) error
 	Close(ctx context.Context) error
 }
@@ -329,7 +330,8 @@ type Fencer interface {
 	// transaction (P1, P2), making the row if needed; it waits for epochs of
 	// older runs, terminating their sessions if they hold on (P5). It drops the
 	// staging of superseded runs of the same route. An ordinal found at or above
-	// ours gives *StaleError, unless it is this very run.
+	// ours gives *StaleError, unless it is this very run. A run that it would
+	// supersede while rows that it appended stand gives ErrUnfinished.
 	BeginRun(ctx context.Context, targets []*Target) error
 	// Freeze writes a ledger row for each split of the plan and one for the
 	// publish split (PublishSplit(resource)), and the plan itself so that another

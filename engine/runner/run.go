@@ -335,7 +335,7 @@ func (r *run) startAndWork(ctx context.Context, version string, restart bool) (*
 	r.begin(rec)
 	res := &Result{Resumed: resumed}
 	err = r.attempts(ctx, res)
-	for tries := 0; tries < maxResets && (errors.Is(err, errPlanVoid) || errors.Is(err, engine.ErrLedgerBehind)); tries++ {
+	for tries := 0; tries < maxResets && unsettled(err); tries++ {
 		r.Log.Warn("State and destination disagree about the run", "run", rec.ID, "reason", err)
 		if rec, err = r.settle(ctx, req, rec, err); err != nil {
 			return nil, err
@@ -348,8 +348,14 @@ func (r *run) startAndWork(ctx context.Context, version string, restart bool) (*
 	return res, err
 }
 
+// unsettled tells whether State and destination have to be brought together.
+func unsettled(err error) bool {
+	return errors.Is(err, errPlanVoid) || errors.Is(err, engine.ErrLedgerBehind) || errors.Is(err, engine.ErrUnfinished)
+}
+
 // settle makes State follow the destination: it begins a new run in the place of
-// one whose plan is void, or takes plan and progress from the destination (P3).
+// one whose plan is void; takes plan and progress from the destination (P3); or
+// first finishes the run whose rows stand there (P21).
 func (r *run) settle(ctx context.Context, req engine.StartRequest, rec engine.Run, cause error) (engine.Run, error) {
 	if errors.Is(cause, errPlanVoid) {
 		req.Restart = true
@@ -357,11 +363,14 @@ func (r *run) settle(ctx context.Context, req engine.StartRequest, rec engine.Ru
 		if err := r.refreshKnown(ctx); err != nil {
 			return rec, err
 		}
-		if r.known == nil || r.known.RunID != rec.ID.String() {
+		if r.known == nil || errors.Is(cause, engine.ErrLedgerBehind) && r.known.RunID != rec.ID.String() {
 			return rec, cause
 		}
-		if err := r.State.AdoptRoute(ctx, r.route, rec.Version, *r.known); err != nil {
-			return rec, errors.Join(cause, fmt.Errorf("adopt run %s: %w", rec.ID, err))
+		if err := r.State.AdoptRoute(ctx, r.route, adoptedVersion, *r.known); err != nil {
+			return rec, errors.Join(cause, fmt.Errorf("adopt run %s: %w", r.known.RunID, err))
+		}
+		if err := r.finishPredecessor(ctx); err != nil {
+			return rec, err
 		}
 	}
 	rec, _, err := r.State.StartRun(ctx, req)
@@ -387,7 +396,7 @@ func (r *run) attempts(ctx context.Context, res *Result) error {
 		}
 		r.main = lease.Fence
 		out := r.attempt(ctx, lease)
-		if errors.Is(out.err, errPlanVoid) || errors.Is(out.err, engine.ErrLedgerBehind) {
+		if unsettled(out.err) {
 			if err := r.State.EndAttempt(ctx, lease, nil); err != nil {
 				return fmt.Errorf("end attempt: %w", err)
 			}

@@ -94,6 +94,9 @@ func (db *DB) commitEpoch(x *txn, e *engine.Epoch, end engine.EpochEnd, in *inta
 		name = stagingName(t)
 	}
 	tab, ok := db.tables[name]
+	if !ok && !t.Staged {
+		return engine.Permanentf("run again, which makes it", "apply to %s: the table does not exist", t.Name)
+	}
 	if !ok {
 		return fmt.Errorf("apply to %s: %w", t.Resource, engine.ErrStagingLost)
 	}

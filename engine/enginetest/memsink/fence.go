@@ -42,6 +42,9 @@ func (s *Session) beginTarget(ctx context.Context, t *engine.Target) error {
 		if ok && have.ordinal == t.Ordinal {
 			return false, nil
 		}
+		if ok && db.standing(key, have.run) {
+			return false, fmt.Errorf("begin run %s of %s: run %s: %w", t.RunID, t.Resource, have.run, engine.ErrUnfinished)
+		}
 		if db.terminate(func(x *txn) bool { return x.fence == key && x.target.Ordinal < t.Ordinal }) {
 			if !queued {
 				queued = true
@@ -56,11 +59,29 @@ func (s *Session) beginTarget(ctx context.Context, t *engine.Target) error {
 	})
 }
 
+// standing tells whether a run has appended rows to the live table without
+// being published (P21).
+func (db *DB) standing(key fenceKey, run string) bool {
+	plan := db.plans[planKey{fence: key, run: run}]
+	if plan == nil || plan.Write != engine.WriteAppend || plan.Target.Staged {
+		return false
+	}
+	if db.ledger[ledgerKey{fence: key, run: run, split: engine.PublishSplit(key.resource)}].Done {
+		return false
+	}
+	for k, r := range db.ledger {
+		if k.fence == key && k.run == run && r.Totals.Applied > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // dropOlder drops what superseded runs staged. Their ledger rows stay until the
 // run after this one, as evidence; they can't be written any more.
 func (db *DB) dropOlder(key fenceKey, ordinal int64, run string) {
 	maps.DeleteFunc(db.tables, func(_ string, t table) bool {
-		return t.staging && t.fence == key && t.run != run && t.ordinal < ordinal
+		return t.staging && t.fence == key && t.run != run && t.ordinal <= ordinal
 	})
 	keep := 0
 	older := map[string]int64{}

@@ -187,8 +187,11 @@ func (db *DB) readRows(t *engine.Target, f func(ledgerRow)) int {
 func (s *Session) Abort(ctx context.Context, t *engine.Target) error {
 	return s.do(ctx, "sink.abort", t.Resource, func() error {
 		db := s.db
-		if publish, ok := db.ledger[rowOf(t, engine.PublishSplit(t.Resource))]; ok && publish.Done || !t.Staged {
+		if publish, ok := db.ledger[rowOf(t, engine.PublishSplit(t.Resource))]; ok && publish.Done {
 			return nil
+		}
+		if plan := db.plans[planKey{fence: keyOf(t), run: t.RunID}]; plan != nil && plan.Generation == t.Generation {
+			delete(db.plans, planKey{fence: keyOf(t), run: t.RunID})
 		}
 		for k, r := range db.ledger {
 			if k.fence == keyOf(t) && k.run == t.RunID && r.generation == t.Generation {

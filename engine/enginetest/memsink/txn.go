@@ -144,6 +144,7 @@ func rowOf(t *engine.Target, split string) ledgerKey {
 	return ledgerKey{fence: keyOf(t), run: t.RunID, split: split}
 }
 
+// stagingName names by run and generation: the ordinal may still be raised.
 func stagingName(t *engine.Target) string {
-	return fmt.Sprintf("staging of %s run %d.%d %s", t.Name, t.Ordinal, t.Generation, t.RunID)
+	return fmt.Sprintf("staging of %s %s.%d", t.Name, t.RunID, t.Generation)
 }

@@ -72,20 +72,33 @@ func (w *world) killLive() {
 }
 
 // swapState puts another State in place. Frozen processes keep the one that
-// they have open, or see the new one.
+// they have open, or see the new one. Two States that go on side by side are no
+// fault but a wrong use: who is not past the freeze of its plan, which fences it,
+// does not keep a State that was lost.
 func (w *world) swapState(swap func()) {
 	swap()
-	if w.sc.oldState {
-		return
-	}
 	for _, p := range w.procs {
-		p.state.State = w.mut.state(w.state)
+		switch {
+		case p.frozen == 0:
+		case !w.sc.oldState:
+			p.state.State = w.mut.state(w.state)
+		case p.frozenPlan.Load():
+			p.old = true
+		default:
+			w.s.tell("p%d is killed: its State is gone", p.id)
+			w.kill(p)
+		}
 	}
 }
 
 // advance lets one parked call go on, or something go wrong with it.
 func (w *world) advance(k *parked, f *faults) {
 	s := w.s
+	if k.proc.old && k.call.Op == "state.start" {
+		s.tell("p%d would begin anew on a State that is gone", k.proc.id)
+		w.kill(k.proc)
+		return
+	}
 	if k.ctx.Err() != nil {
 		// Its caller gave up; the effect may have happened all the same.
 		s.release(k, verdict{run: s.chance(2), err: k.ctx.Err()}, "canceled")

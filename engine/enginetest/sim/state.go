@@ -78,6 +78,7 @@ func (s *gatedState) ReplaceResource(ctx context.Context, f engine.Fence, rp *en
 }
 
 func (s *gatedState) ClaimSplit(ctx context.Context, f engine.Fence, exclude []string) (c *engine.ClaimedSplit, err error) {
+	s.p.frozenPlan.Store(true)
 	err = s.do(ctx, "claim", slotOf(f), func() error {
 		var err error
 		c, err = s.State.ClaimSplit(ctx, f, exclude)

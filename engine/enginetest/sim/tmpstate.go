@@ -98,10 +98,13 @@ func (s *tmpState) AdoptRoute(_ context.Context, r engine.Route, version string,
 			pending = pending || !ar.Published
 		}
 	}
-	if !pending {
+	id, err := uuid.Parse(a.RunID)
+	if err != nil {
 		return nil
 	}
-	id := uuid.MustParse(a.RunID)
+	if have, err := s.run(id); !pending && (err != nil || have.State == engine.StateCompleted) || len(rest) == 0 {
+		return nil
+	}
 	for _, have := range s.d.runs {
 		for _, sl := range have.slots {
 			if sl.holder != "" && time.Now().Before(sl.expires) {

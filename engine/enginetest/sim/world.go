@@ -78,6 +78,10 @@ type proc struct {
 	dead   atomic.Bool
 	frozen int
 	wake   time.Time
+	// frozenPlan is true once the process has a frozen plan; old, when its State
+	// is not the world's any more.
+	frozenPlan atomic.Bool
+	old        bool
 
 	done chan struct{}
 	// After done.
