@@ -102,25 +102,27 @@ func (p *progress) follow(counters *runner.Progress) {
 	}()
 }
 
-// close shows what is left to show and gives the terminal back.
+// close gives the terminal back and tells what ended since the last look.
 func (p *progress) close(counters *runner.Progress) {
 	close(p.stop)
 	p.done.Wait()
-	if counters != nil && !p.quiet {
-		p.update(counters, false)
+	if p.bars != nil {
+		for _, s := range p.seen {
+			if s.bar != nil {
+				s.bar.Abort(true)
+				s.bar = nil
+			}
+		}
+		// An aborted bar is drawn once more before it goes.
+		time.Sleep(3 * barsEvery)
+		p.bars.Wait()
 	}
 	p.mu.Lock()
 	p.closed = true
 	p.mu.Unlock()
-	if p.bars == nil {
-		return
+	if counters != nil && !p.quiet {
+		p.update(counters, false)
 	}
-	for _, s := range p.seen {
-		if s.bar != nil {
-			s.bar.Abort(true)
-		}
-	}
-	p.bars.Wait()
 }
 
 // update looks at every resource; lines says whether running ones get a line.
@@ -141,7 +143,7 @@ func (p *progress) update(counters *runner.Progress, lines bool) {
 		if ended || c.Read.Load() == 0 && c.SplitsDone.Load() == 0 {
 			continue
 		}
-		if p.bars != nil {
+		if p.bars != nil && !p.closed {
 			p.bar(s)
 		} else if lines {
 			p.line(s)
@@ -184,8 +186,8 @@ func (p *progress) line(s *shownResource) {
 func (p *progress) bar(s *shownResource) {
 	c := s.counters
 	if s.bar == nil {
-		total := max(c.EstimatedRows, 0)
-		s.bar = p.bars.AddBar(total,
+		// Made without a total, because only then it can be moved.
+		s.bar = p.bars.AddBar(0,
 			mpb.PrependDecorators(decor.Name(c.Resource, decor.WCSyncSpaceR)),
 			mpb.AppendDecorators(decor.Any(func(decor.Statistics) string { return s.numbers() }, decor.WCSyncSpace)))
 	}
