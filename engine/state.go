@@ -158,12 +158,14 @@ type RunStore interface {
 	// route (pipeline, source, sink), with known false otherwise.
 	RouteKnown(ctx context.Context, r Route) (installation string, known bool, err error)
 	// AdoptRoute stores what the destination knows of a route (P1): installation,
-	// ordinal, cursors, and, if the last run was not published, the run with
+	// ordinal, cursors, and, if the adoption's run is not published, the run with
 	// its frozen plan and progress as a failed, resumable run; other unfinished
 	// runs of the route are superseded. If the store has that run already (store
 	// or destination were set back: P1, P3), its plan and progress become the
-	// destination's, it is opened again, and its ordinal is raised to the
-	// route's last. ErrLocked: a worker of the route is alive.
+	// destination's and it is opened again (one that is published whole and was
+	// unfinished in the store then only waits to be finished). A run that is not
+	// the route's latest gets an ordinal above the last. ErrLocked: a worker of
+	// the route is alive.
 	AdoptRoute(ctx context.Context, r Route, version string, a Adoption) error
 	// StartRun returns the route's unfinished run of the same version with
 	// resumed true, or makes a new one with the next ordinal in state running.

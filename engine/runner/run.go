@@ -363,11 +363,12 @@ func (r *run) settle(ctx context.Context, req engine.StartRequest, rec engine.Ru
 		if err := r.refreshKnown(ctx); err != nil {
 			return rec, err
 		}
-		if r.known == nil || errors.Is(cause, engine.ErrLedgerBehind) && r.known.RunID != rec.ID.String() {
+		a, ok := r.openAtDestination(rec.ID.String(), errors.Is(cause, engine.ErrLedgerBehind))
+		if !ok {
 			return rec, cause
 		}
-		if err := r.State.AdoptRoute(ctx, r.route, adoptedVersion, *r.known); err != nil {
-			return rec, errors.Join(cause, fmt.Errorf("adopt run %s: %w", r.known.RunID, err))
+		if err := r.State.AdoptRoute(ctx, r.route, adoptedVersion, a); err != nil {
+			return rec, errors.Join(cause, fmt.Errorf("adopt run %s: %w", a.RunID, err))
 		}
 		if err := r.finishPredecessor(ctx); err != nil {
 			return rec, err
@@ -378,6 +379,22 @@ func (r *run) settle(ctx context.Context, req engine.StartRequest, rec engine.Ru
 		return rec, fmt.Errorf("start run: %w", err)
 	}
 	return rec, nil
+}
+
+// openAtDestination returns what the destination knows of this run, or of the
+// latest other one that is not published there.
+func (r *run) openAtDestination(runID string, own bool) (a engine.Adoption, ok bool) {
+	if r.known == nil {
+		return a, false
+	}
+	a = *r.known
+	a.RunID, a.Ordinal = "", 0
+	for _, ar := range r.known.Resources {
+		if (ar.RunID == runID) == own && ar.Plan != nil && (own || !ar.Published) && ar.Ordinal >= a.Ordinal {
+			a.RunID, a.Ordinal, ok = ar.RunID, ar.Ordinal, true
+		}
+	}
+	return a, ok
 }
 
 // begin makes the run the one that is worked on.

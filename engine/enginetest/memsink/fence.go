@@ -42,7 +42,7 @@ func (s *Session) beginTarget(ctx context.Context, t *engine.Target) error {
 		if ok && have.ordinal == t.Ordinal {
 			return false, nil
 		}
-		if ok && db.standing(key, have.run) {
+		if ok && have.run != t.RunID && db.standing(key, have.run) {
 			return false, fmt.Errorf("begin run %s of %s: run %s: %w", t.RunID, t.Resource, have.run, engine.ErrUnfinished)
 		}
 		if db.terminate(func(x *txn) bool { return x.fence == key && x.target.Ordinal < t.Ordinal }) {

@@ -150,6 +150,9 @@ func (w *world) reap() {
 			continue
 		}
 		w.s.tell("p%d ends: %s", p.id, outcome(p))
+		if p.err != nil {
+			w.s.note("  because %v", p.err)
+		}
 		if p.err == nil && p.res.Run.State == engine.StateCompleted {
 			w.completed++
 			w.receipt(p)

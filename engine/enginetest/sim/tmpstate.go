@@ -116,14 +116,14 @@ func (s *tmpState) AdoptRoute(_ context.Context, r engine.Route, version string,
 	slots := map[int]tmpSlot{}
 	for i, have := range s.d.runs {
 		if have.ID == id {
-			version, slots = have.Version, have.slots
-			if ordinal = have.Ordinal; ordinal < s.d.last {
-				s.d.last++
-				ordinal = s.d.last
-			}
+			version, slots, ordinal = have.Version, have.slots, have.Ordinal
 			s.d.runs = slices.Delete(s.d.runs, i, i+1)
 			break
 		}
+	}
+	if ordinal < s.d.last {
+		s.d.last++
+		ordinal = s.d.last
 	}
 	for _, have := range s.d.runs {
 		if have.State != engine.StateCompleted {
