@@ -19,27 +19,24 @@ func (s *Store) Acquire(ctx context.Context, runID uuid.UUID, slot int, holder s
 	if holder == "" {
 		return engine.Lease{}, engine.Bugf("take slot %d of run %s: a holder needs a name", slot, runID)
 	}
+	known, err := s.GetRun(ctx, runID)
+	if err != nil {
+		return engine.Lease{}, err
+	}
 	l := engine.Lease{Fence: engine.Fence{RunID: runID, Slot: slot}, Holder: holder}
-	err := s.update(ctx, fmt.Sprintf("take slot %d of run %s", slot, runID), func(t *tx) error {
-		var run, routeID int64
+	what := fmt.Sprintf("take slot %d of run %s", slot, runID)
+	err = s.updateRoute(ctx, what, known.Route, func(t *tx, taken bool) error {
+		var run int64
 		var state engine.RunState
-		err := t.row(`SELECT seq, route, state FROM runs WHERE id = ?`, runID.String()).Scan(&run, &routeID, &state)
+		err := t.row(`SELECT seq, state FROM runs WHERE id = ?`, runID.String()).Scan(&run, &state)
 		if errors.Is(err, sql.ErrNoRows) {
 			return unknownRun(runID)
 		}
 		if err != nil {
 			return err
 		}
-		route, err := t.routeOf(routeID)
-		if err != nil {
-			return err
-		}
-		taken, err := s.lockRoute(t, route)
-		if err != nil {
-			return err
-		}
 		if state != engine.StateRunning {
-			return engine.Permanentf("start the pipeline's run again", "take slot %d of run %s: the run is %s", slot, runID, state)
+			return engine.Permanentf("start the pipeline's run again", "%s: the run is %s", what, state)
 		}
 		if taken {
 			if err := t.voidLeases(run); err != nil {

@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"slices"
 
+	"github.com/google/uuid"
+
 	"github.com/tranship-io/tranship/engine"
 )
 
@@ -35,29 +37,30 @@ func migrations() ([]string, error) {
 	return scripts, nil
 }
 
-// checkVersion refuses files that are not ours to write, without changing them.
-func (s *Store) checkVersion(ctx context.Context) error {
+// checkVersion refuses files that are not ours to write, without changing them,
+// and tells whether the file is to be migrated.
+func (s *Store) checkVersion(ctx context.Context) (old bool, err error) {
 	scripts, err := migrations()
 	if err != nil {
-		return engine.Bugf("read embedded migrations: %w", err)
+		return false, engine.Bugf("read embedded migrations: %w", err)
 	}
 	var id, version, tables int
 	for pragma, into := range map[string]*int{
 		"PRAGMA application_id": &id, "PRAGMA user_version": &version, "SELECT count(*) FROM sqlite_schema": &tables,
 	} {
 		if err := s.write.conn.QueryRowContext(ctx, pragma).Scan(into); err != nil {
-			return s.fail("read its version", err)
+			return false, s.fail("read its version", err)
 		}
 	}
 	switch {
 	case id == applicationID && version > len(scripts):
-		return engine.Permanentf("upgrade tranship",
+		return false, engine.Permanentf("upgrade tranship",
 			"open state %s: the file has schema version %d, this tranship knows versions up to %d", s.path, version, len(scripts))
 	case id != applicationID && (tables > 0 || version != 0 || id != 0):
-		return engine.Permanentf("name another file for the state",
+		return false, engine.Permanentf("name another file for the state",
 			"open state %s: this is a SQLite database of another program", s.path)
 	}
-	return nil
+	return id != applicationID || version < len(scripts), nil
 }
 
 // migrate brings the file to this build's version in one transaction.
@@ -79,6 +82,14 @@ func (s *Store) migrate(ctx context.Context) error {
 			if err := t.script(scripts[i]); err != nil {
 				return fmt.Errorf("to schema version %d: %w", i+1, err)
 			}
+		}
+		// The installation's id is made with the file and never again.
+		own, err := uuid.NewRandom()
+		if err != nil {
+			return err
+		}
+		if _, err := t.exec(`INSERT INTO meta (key, value) VALUES ('installation', ?) ON CONFLICT DO NOTHING`, own.String()); err != nil {
+			return err
 		}
 		return t.script(fmt.Sprintf("PRAGMA application_id = %d; PRAGMA user_version = %d", applicationID, len(scripts)))
 	})

@@ -59,12 +59,15 @@ func TestMigrateFromEveryVersion(t *testing.T) {
 			require.NoError(t, err)
 		}
 		if from > 0 {
-			_, err := db.Exec(fmt.Sprintf("PRAGMA application_id = %d; PRAGMA user_version = %d", applicationID, from))
+			_, err := db.Exec(fmt.Sprintf("INSERT INTO meta VALUES ('installation', 'mine'); PRAGMA application_id = %d; PRAGMA user_version = %d", applicationID, from))
 			require.NoError(t, err)
 		}
 		require.NoError(t, db.Close())
 		s, err := Open(t.Context(), path)
 		require.NoError(t, err)
+		if from > 0 {
+			require.Equal(t, "mine", s.ownUUID, "the installation stays")
+		}
 		require.NoError(t, s.Close())
 		got := schemaOf(t, path)
 		if *update {

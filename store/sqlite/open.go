@@ -11,7 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/google/uuid"
 	driver "modernc.org/sqlite" // Registers "sqlite".
 
 	"github.com/tranship-io/tranship/engine"
@@ -147,9 +146,10 @@ func (s *Store) dsn(pragmas []string) string {
 }
 
 // prepare checks the file's version before anything is changed, then sets its
-// mode, migrates it, and reads or makes the installation's id.
+// mode, migrates it, and reads the installation's id.
 func (s *Store) prepare(ctx context.Context) error {
-	if err := s.checkVersion(ctx); err != nil {
+	old, err := s.checkVersion(ctx)
+	if err != nil {
 		return err
 	}
 	var mode string
@@ -184,19 +184,15 @@ func (s *Store) prepare(ctx context.Context) error {
 			return s.fail("set up", err)
 		}
 	}
-	if err := s.migrate(ctx); err != nil {
-		return err
+	// Opening a file that is as it should be writes nothing: it never waits for
+	// a process that writes all the time.
+	if old {
+		if err := s.migrate(ctx); err != nil {
+			return err
+		}
 	}
-	return s.update(ctx, "read installation", func(t *tx) error {
-		fresh, err := uuid.NewRandom()
-		if err != nil {
-			return err
-		}
-		if _, err := t.exec(`INSERT INTO meta (key, value) VALUES ('installation', ?) ON CONFLICT DO NOTHING`, fresh.String()); err != nil {
-			return err
-		}
-		return t.row(`SELECT value FROM meta WHERE key = 'installation'`).Scan(&s.ownUUID)
-	})
+	err = s.write.conn.QueryRowContext(ctx, `SELECT value FROM meta WHERE key = 'installation'`).Scan(&s.ownUUID)
+	return s.fail("read installation", err)
 }
 
 // Path returns the state file's absolute path.

@@ -96,11 +96,7 @@ func (t *tx) setCursor(route int64, resource string, cursor json.RawMessage, see
 // the resource nor ends the reset. A route that the state does not know has
 // nothing to forget: that is no error.
 func (s *Store) ResetResource(ctx context.Context, r engine.Route, resource string) error {
-	return s.update(ctx, fmt.Sprintf("reset %q", resource), func(t *tx) error {
-		taken, err := s.lockRoute(t, r)
-		if err != nil {
-			return err
-		}
+	return s.updateRoute(ctx, fmt.Sprintf("reset %q", resource), r, func(t *tx, taken bool) error {
 		if !taken {
 			// This very process works on the route.
 			return engine.Permanentf("wait until its run ends", "reset %q: pipeline %q: %w", resource, r.Pipeline, engine.ErrLocked)

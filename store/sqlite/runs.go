@@ -22,11 +22,9 @@ const openStates = `(state IN ('scheduled', 'requested', 'running', 'paused') OR
 // that live still give ErrLocked. An unfinished run that somebody asked to
 // cancel while nobody worked on it is canceled, not resumed.
 func (s *Store) StartRun(ctx context.Context, req engine.StartRequest) (run engine.Run, resumed bool, err error) {
-	err = s.update(ctx, fmt.Sprintf("start a run of pipeline %q", req.Route.Pipeline), func(t *tx) error {
-		taken, err := s.lockRoute(t, req.Route)
-		if err != nil {
-			return err
-		}
+	what := fmt.Sprintf("start a run of pipeline %q", req.Route.Pipeline)
+	err = s.updateRoute(ctx, what, req.Route, func(t *tx, taken bool) error {
+		var err error
 		if run, resumed, err = t.startRun(req, s.ownUUID, taken); err != nil {
 			return err
 		}

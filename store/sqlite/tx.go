@@ -46,6 +46,20 @@ type tx struct {
 // the waiting for our turn; a transaction that has begun is not interrupted, so
 // that its outcome is known. Transactions here take milliseconds.
 func (s *Store) update(ctx context.Context, what string, fn func(*tx) error) error {
+	return s.transact(ctx, what, nil, fn)
+}
+
+// updateRoute is update for a process that works on the route: it takes the
+// route's lock first, or returns ErrLocked at once, however busy the file is.
+// taken tells fn that the process did not hold the lock before.
+func (s *Store) updateRoute(ctx context.Context, what string, r engine.Route, fn func(t *tx, taken bool) error) error {
+	var taken bool
+	return s.transact(ctx, what,
+		func(t *tx) (err error) { taken, err = s.lockRoute(t, r); return err },
+		func(t *tx) error { return fn(t, taken) })
+}
+
+func (s *Store) transact(ctx context.Context, what string, before, fn func(*tx) error) error {
 	select {
 	case s.write.turn <- struct{}{}:
 		defer func() { <-s.write.turn }()
@@ -58,8 +72,13 @@ func (s *Store) update(ctx context.Context, what string, fn func(*tx) error) err
 		return s.fail(what, err)
 	}
 	t := &tx{ctx: context.WithoutCancel(ctx), w: s.write}
+	if before != nil {
+		if err := before(t); err != nil {
+			return s.fail(what, err)
+		}
+	}
 	if _, err := t.exec("BEGIN IMMEDIATE"); err != nil {
-		return s.fail(what, err)
+		return errors.Join(s.fail(what, err), finally(t.failed))
 	}
 	err := fn(t)
 	if err == nil {
