@@ -180,6 +180,18 @@ func (d *detail) written() []string {
 	return names
 }
 
+// updated are the columns that an UPDATE writes: not the key, and not what only
+// the server may write.
+func (d *detail) updated() []string {
+	var names []string
+	for _, n := range d.written() {
+		if !slices.Contains(d.Key, n) && d.byName(n).Identity != "always" {
+			names = append(names, n)
+		}
+	}
+	return names
+}
+
 // bySource finds a column by its source name.
 func (d *detail) bySource(name string) *column {
 	i := slices.IndexFunc(d.Columns, func(c column) bool { return c.Source == name })

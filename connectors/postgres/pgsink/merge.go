@@ -29,12 +29,9 @@ func (d *detail) match() string {
 // changed is updated, so no foreign key's ON DELETE fires for it (P10).
 func mergeStatements(d *detail, lineage []string) []string {
 	staging, match := d.staging().sql(), d.match()
-	var compared, set []string
-	for _, n := range d.written() {
-		if c := d.byName(n); contains(d.Key, n) || c.Identity == "always" {
-			continue
-		}
-		compared = append(compared, n)
+	compared := d.updated()
+	var set []string
+	for _, n := range compared {
 		set = append(set, ident(n)+" = s."+ident(n))
 	}
 	for _, n := range lineage {

@@ -125,11 +125,33 @@ func (w *writer) write(ctx context.Context) error {
 	if err := w.skipWindow(ctx); err != nil {
 		return err
 	}
-	left := w.rows - w.receipt.SetAside - w.receipt.Superseded - w.receipt.Skipped
+	there, err := w.dropEqual(ctx)
+	if err != nil {
+		return err
+	}
+	left := w.rows - w.receipt.SetAside - w.receipt.Superseded - w.receipt.Skipped - there
 	if w.t.Write == engine.WriteDelete {
 		return w.deleteRows(ctx, left)
 	}
-	return w.insertRows(ctx, left)
+	return w.insertRows(ctx, left, there)
+}
+
+// dropEqual drops rows that an upsert has nothing to change for: those of a
+// table of nothing but its key that are there already. They count as applied.
+func (w *writer) dropEqual(ctx context.Context) (int64, error) {
+	if w.t.Write != engine.WriteUpsert || len(w.d.updated()) > 0 || w.t.Lineage {
+		return 0, nil
+	}
+	return w.removeRows(ctx, "EXISTS (SELECT FROM "+w.d.place().sql()+" t WHERE "+w.onKey()+")")
+}
+
+// onKey is the SQL that joins target t and a row s of the temporary table.
+func (w *writer) onKey() string {
+	on := make([]string, len(w.d.Key))
+	for i, k := range w.d.Key {
+		on[i] = "t." + ident(k) + " = " + w.d.byName(k).stored("s."+ident(k))
+	}
+	return strings.Join(on, " AND ")
 }
 
 // direct copies straight into the table.
@@ -155,7 +177,7 @@ func (w *writer) direct(ctx context.Context) error {
 }
 
 // insertRows moves what is left in the temporary table to its place.
-func (w *writer) insertRows(ctx context.Context, want int64) error {
+func (w *writer) insertRows(ctx context.Context, want, there int64) error {
 	names := w.d.written()
 	var exprs []string
 	for i := range w.d.Columns {
@@ -180,7 +202,7 @@ func (w *writer) insertRows(ctx context.Context, want int64) error {
 	if got != want {
 		return w.mismatch("rows", fmt.Sprint(want), fmt.Sprint(got))
 	}
-	w.receipt.Applied = got
+	w.receipt.Applied = got + there
 	return w.compare(back)
 }
 
@@ -189,15 +211,12 @@ func (w *writer) insertRows(ctx context.Context, want int64) error {
 func (w *writer) onConflict(names []string) string {
 	var set []string
 	for _, n := range names {
-		c := w.d.byName(n)
-		if contains(w.d.Key, n) || c != nil && c.Identity == "always" {
-			continue
+		if w.d.byName(n) == nil || contains(w.d.updated(), n) {
+			set = append(set, ident(n)+" = EXCLUDED."+ident(n))
 		}
-		set = append(set, ident(n)+" = EXCLUDED."+ident(n))
 	}
 	if len(set) == 0 {
-		// A table of nothing but its key: the row counts as applied all the same.
-		set = []string{ident(w.d.Key[0]) + " = EXCLUDED." + ident(w.d.Key[0])}
+		return " ON CONFLICT (" + idents("", w.d.Key) + ") DO NOTHING"
 	}
 	return " ON CONFLICT (" + idents("", w.d.Key) + ") DO UPDATE SET " + strings.Join(set, ", ")
 }
@@ -238,11 +257,7 @@ func (w *writer) rowFailure(err error) error {
 // deleteRows deletes by key. A row whose key the target does not have counts as
 // applied: it is not there.
 func (w *writer) deleteRows(ctx context.Context, left int64) error {
-	var on []string
-	for _, k := range w.d.Key {
-		on = append(on, "t."+ident(k)+" = "+w.d.byName(k).stored("s."+ident(k)))
-	}
-	where := strings.Join(on, " AND ")
+	where := w.onKey()
 	if _, err := w.c.Exec(ctx, "DELETE FROM "+w.d.place().sql()+" t USING "+transport+" s WHERE "+where); err != nil {
 		return w.rowFailure(err)
 	}
