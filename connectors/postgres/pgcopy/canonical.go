@@ -96,6 +96,9 @@ func (d *Digester) array(out []byte, p *plan, v []byte) ([]byte, error) {
 			return out, err
 		}
 	}
+	if pos != len(h.elems) {
+		return out, p.malformed(len(v))
+	}
 	return integrity.EndField(out, at), nil
 }
 

@@ -1,6 +1,7 @@
 package pgcopy
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -162,12 +163,8 @@ func appendDay(dst []byte, days int64) (out []byte, bc bool) {
 func appendClock(dst []byte, micros uint64, nanos uint16) []byte {
 	s := micros / 1_000_000
 	dst = fmt.Appendf(dst, "%02d:%02d:%02d", s/3600, s/60%60, s%60)
-	frac := micros % 1_000_000
-	switch {
-	case nanos != 0:
-		dst = fmt.Appendf(dst, ".%06d%03d", frac, nanos)
-	case frac != 0:
-		dst = fmt.Appendf(dst, ".%06d", frac)
+	if frac := micros%1_000_000*1000 + uint64(nanos); frac != 0 {
+		dst = bytes.TrimRight(fmt.Appendf(dst, ".%09d", frac), "0")
 	}
 	return dst
 }
