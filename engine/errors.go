@@ -96,10 +96,16 @@ var ErrSnapshotLost = errors.New("the source's exported snapshot is gone")
 // that the ledger calls applied are not in staging (P7). The engine resets the resource.
 var ErrStagingLost = errors.New("staged rows are gone")
 
-// ErrLedgerBehind is returned (wrapped) by Publish of a target that is not
-// staged when the ledger does not have every split as done: the destination was
-// set back (P3). The engine takes the run's progress from the destination.
+// ErrLedgerBehind is returned (wrapped) for a target that is not staged: by Claim
+// when the split has no ledger row, by Publish when the ledger does not have every
+// split as done. The destination was set back (P3); the engine takes the run's
+// progress from it.
 var ErrLedgerBehind = errors.New("the destination has less than the checkpoint says")
+
+// ErrPlanVoid is returned (wrapped) by Publish when the target's stored cursor is
+// not the one that the plan starts from: the destination was set back or went on
+// meanwhile, and rows would be missing or doubled. The engine begins a new run.
+var ErrPlanVoid = errors.New("the frozen plan does not follow from what the destination has")
 
 // ErrUnfinished is returned (wrapped) by BeginRun when the run that it would
 // supersede has appended rows to the target that stand, and is neither published

@@ -251,6 +251,9 @@ type Publication struct {
 	Totals Totals
 	// Artifacts are all registered artifacts of the run, in no order.
 	Artifacts []Artifact
+	// From is the cursor that an incremental plan starts from, nil: the beginning.
+	// A sink without fence compares it with the stored one (ErrPlanVoid).
+	From json.RawMessage
 	// Cursor is stored beside the fence, in the publish's transaction.
 	Cursor json.RawMessage
 	// Seen goes with the cursor when the sink has no ledger.

@@ -267,7 +267,7 @@ func (r *run) afterError(ctx context.Context, l engine.Lease, sp *engine.Claimed
 		// The claim belongs to somebody else: nothing of ours was written.
 		return r.giveBack(ctx, l, sp, nil)
 	}
-	if errors.Is(cause, engine.ErrLedgerBehind) {
+	if unsettled(cause) {
 		// The run goes on from what the destination has; see startAndWork.
 		return r.giveBack(ctx, l, sp, cause)
 	}

@@ -154,9 +154,6 @@ func (r *run) resumePlan(ctx context.Context, plan *engine.RunPlan) error {
 	return nil
 }
 
-// errPlanVoid ends a run whose frozen plan does not fit the destination any more.
-var errPlanVoid = errors.New("the frozen plan does not follow from what the destination has")
-
 // checkFrom tells whether an incremental plan still follows on what the
 // destination has: if it was set back to before the run began, rows that an
 // earlier run had brought are missing, and the plan would leave them out (P3).
@@ -174,7 +171,7 @@ func (r *run) checkFrom(rp *engine.ResourcePlan) error {
 	if sameJSON(have, rp.From) || len(rp.From) == 0 {
 		return nil
 	}
-	return fmt.Errorf("resource %s starts at %s, the destination is at %s: %w", rp.Selection.Resource, rp.From, have, errPlanVoid)
+	return fmt.Errorf("resource %s starts at %s, the destination is at %s: %w", rp.Selection.Resource, rp.From, have, engine.ErrPlanVoid)
 }
 
 // sameJSON compares two documents by value.

@@ -10,7 +10,7 @@ import (
 
 // publish makes a resource visible: a claimed split like any other (P8).
 func (r *run) publish(ctx context.Context, l engine.Lease, sp *engine.ClaimedSplit, rp *engine.ResourcePlan) error {
-	p := &engine.Publication{Target: rp.Target, Split: sp.ID, Claim: sp.Claim, Cursor: rp.Source.NextCursor, ActivityAt: r.rec.StartedAt}
+	p := &engine.Publication{Target: rp.Target, Split: sp.ID, Claim: sp.Claim, From: rp.From, Cursor: rp.Source.NextCursor, ActivityAt: r.rec.StartedAt}
 	splits, err := r.State.Splits(ctx, r.rec.ID)
 	if err != nil {
 		return fmt.Errorf("load splits: %w", err)
@@ -18,6 +18,10 @@ func (r *run) publish(ctx context.Context, l engine.Lease, sp *engine.ClaimedSpl
 	for _, s := range splits {
 		if s.Resource != sp.Resource || s.Kind != engine.SplitRead {
 			continue
+		}
+		if s.Generation != sp.Generation {
+			// The resource was begun anew meanwhile.
+			return &engine.StaleError{What: "claim", Subject: sp.ID, Ours: sp.Claim}
 		}
 		if !s.Done {
 			return engine.Bugf("publish of %s was claimed before split %s was done", sp.Resource, s.ID)

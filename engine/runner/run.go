@@ -337,27 +337,43 @@ func (r *run) startAndWork(ctx context.Context, version string, restart bool) (*
 	err = r.attempts(ctx, res)
 	for tries := 0; tries < maxResets && unsettled(err); tries++ {
 		r.Log.Warn("State and destination disagree about the run", "run", rec.ID, "reason", err)
-		if rec, err = r.settle(ctx, req, rec, err); err != nil {
-			return nil, err
+		next, settleErr := r.settle(ctx, req, rec, err)
+		if settleErr != nil {
+			err = settleErr
+			break
 		}
+		rec = next
 		r.begin(rec)
 		res = &Result{Resumed: res.Resumed}
 		err = r.attempts(ctx, res)
+	}
+	if unsettled(err) {
+		err = r.giveUp(ctx, res, err)
 	}
 	res.Run, _ = r.State.GetRun(context.WithoutCancel(ctx), rec.ID)
 	return res, err
 }
 
+// giveUp closes a run that could not be settled.
+func (r *run) giveUp(ctx context.Context, res *Result, cause error) error {
+	lease, err := r.State.Acquire(ctx, r.rec.ID, 0, r.Holder, r.set.LeaseTime)
+	if err != nil {
+		return errors.Join(cause, fmt.Errorf("take slot 0 of run %s: %w", r.rec.ID, err))
+	}
+	r.main = lease.Fence
+	return r.finish(ctx, outcome{err: cause}, res)
+}
+
 // unsettled tells whether State and destination have to be brought together.
 func unsettled(err error) bool {
-	return errors.Is(err, errPlanVoid) || errors.Is(err, engine.ErrLedgerBehind) || errors.Is(err, engine.ErrUnfinished)
+	return errors.Is(err, engine.ErrPlanVoid) || errors.Is(err, engine.ErrLedgerBehind) || errors.Is(err, engine.ErrUnfinished)
 }
 
 // settle makes State follow the destination: it begins a new run in the place of
 // one whose plan is void; takes plan and progress from the destination (P3); or
 // first finishes the run whose rows stand there (P21).
 func (r *run) settle(ctx context.Context, req engine.StartRequest, rec engine.Run, cause error) (engine.Run, error) {
-	if errors.Is(cause, errPlanVoid) {
+	if errors.Is(cause, engine.ErrPlanVoid) {
 		req.Restart = true
 	} else {
 		if err := r.refreshKnown(ctx); err != nil {

@@ -54,7 +54,7 @@ func (s *Session) beginTarget(ctx context.Context, t *engine.Target) error {
 		}
 		have.ordinal, have.run = t.Ordinal, t.RunID
 		db.fences[key] = have
-		db.dropOlder(key, t.Ordinal, t.RunID)
+		db.dropOthers(key, t.RunID)
 		return false, nil
 	})
 }
@@ -77,11 +77,12 @@ func (db *DB) standing(key fenceKey, run string) bool {
 	return false
 }
 
-// dropOlder drops what superseded runs staged. Their ledger rows stay until the
-// run after this one, as evidence; they can't be written any more.
-func (db *DB) dropOlder(key fenceKey, ordinal int64, run string) {
+// dropOthers drops what other runs staged: those that are superseded, and those
+// that have prepared and do not own the fence (they begin the resource anew).
+// Ledger rows stay for two runs, as evidence; they can't be written any more.
+func (db *DB) dropOthers(key fenceKey, run string) {
 	maps.DeleteFunc(db.tables, func(_ string, t table) bool {
-		return t.staging && t.fence == key && t.run != run && t.ordinal <= ordinal
+		return t.staging && t.fence == key && t.run != run
 	})
 	keep := 0
 	older := map[string]int64{}
@@ -163,6 +164,9 @@ func (s *Session) Claim(ctx context.Context, t *engine.Target, split string, cla
 			return false, err
 		}
 		row, ok := db.ledger[key]
+		if !ok && !t.Staged {
+			return false, fmt.Errorf("claim %s: its ledger row is gone: %w", split, engine.ErrLedgerBehind)
+		}
 		if !ok {
 			return false, fmt.Errorf("claim %s: its ledger row is gone: %w", split, engine.ErrStagingLost)
 		}

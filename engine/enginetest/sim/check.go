@@ -187,6 +187,7 @@ func (w *world) end(final bool) {
 		}
 		if err != nil {
 			w.violate("invariant 4: content of %s: %v", r.table, err)
+			w.s.note("  target %s", rowNames(rows))
 		}
 	}
 	if st := w.dst.Staging(); final && len(st) > 0 {
