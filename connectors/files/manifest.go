@@ -131,6 +131,14 @@ func ParseManifest(data []byte) (*Manifest, error) {
 	if m.Resource == "" || m.RunID == "" || m.Ordinal < 1 {
 		return nil, errors.New("read manifest: resource, run_id or ordinal is missing")
 	}
+	if len(m.Cursor) > 0 {
+		// Cursors come back as their sources wrote them: without our indentation.
+		var plain bytes.Buffer
+		if err := json.Compact(&plain, m.Cursor); err != nil {
+			return nil, fmt.Errorf("read manifest: %w", err)
+		}
+		m.Cursor = plain.Bytes()
+	}
 	var rows, size int64
 	var digest integrity.Digest
 	names := make(map[string]bool, len(m.Files))
