@@ -85,9 +85,12 @@ func copySlice(t *testing.T, mem memory.Allocator, rec arrow.RecordBatch, from, 
 		require.NoError(t, err)
 		part.Release()
 		cols[i] = c
-		defer c.Release()
 	}
-	return array.NewRecordBatch(rec.Schema(), cols, to-from)
+	out := array.NewRecordBatch(rec.Schema(), cols, to-from)
+	for _, c := range cols {
+		c.Release()
+	}
+	return out
 }
 
 // Values of a wider type, another scale, or another precision of time are the

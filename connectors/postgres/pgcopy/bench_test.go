@@ -72,12 +72,14 @@ const benchRows = 1000
 
 // perRow reports the CPU time of a row, which a busy machine does not stretch.
 func perRow(b *testing.B, start time.Duration) {
+	b.Helper()
 	b.ReportMetric(float64(cpuTime(b)-start)/float64(b.N)/benchRows, "cpu-ns/row")
 	b.ReportMetric(0, "ns/op")
 }
 
 // cpuTime is the process's so far.
 func cpuTime(b *testing.B) time.Duration {
+	b.Helper()
 	var u syscall.Rusage
 	require.NoError(b, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())

@@ -235,7 +235,8 @@ func (n *numeric) unscaled(scale, words int) ([4]uint64, bool) {
 		if e < -3 || g%pow10(-e) != 0 {
 			return w, false
 		}
-		return w, mulAdd(&w, words, pow10(4+e), g/pow10(-e))
+		ok := mulAdd(&w, words, pow10(4+e), g/pow10(-e))
+		return w, ok
 	}
 	if !mulAdd(&w, words, 10000, g) {
 		return w, false

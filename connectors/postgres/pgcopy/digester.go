@@ -190,8 +190,9 @@ func (d *Digester) canonical(buf []byte) (int, []byte, error) {
 	if run == 2 {
 		return pos, buf[2:pos], nil
 	}
-	d.buf = append(out, buf[run:pos]...)
-	return pos, d.buf, nil
+	out = append(out, buf[run:pos]...)
+	d.buf = out
+	return pos, out, nil
 }
 
 // plainNumeric tells whether a binary numeric is a number whose groups are

@@ -47,13 +47,14 @@ func (p *encodePlan) checkTime(v []byte) *unfit {
 		return misfitf(true, string(p.timeText(v)), "PostgreSQL keeps microseconds only")
 	}
 	t := int64(binary.BigEndian.Uint64(v))
-	if p.typ.Kind == schema.Time {
+	switch {
+	case p.typ.Kind == schema.Time:
 		if t < 0 || t > dayMicros {
 			return misfitf(true, fmt.Sprintf("%d µs", t), "it is beyond the hours of a day")
 		}
-	} else if t == math.MaxInt64 || t == math.MinInt64 {
+	case t == math.MaxInt64, t == math.MinInt64:
 		return nil
-	} else if t < minTimestamp || t >= endTimestamp {
+	case t < minTimestamp, t >= endTimestamp:
 		return misfitf(true, string(p.timeText(v)), "it is beyond the timestamps of PostgreSQL")
 	}
 	if step := p.step(); step > 1 && t%step != 0 {

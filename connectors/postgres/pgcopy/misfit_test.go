@@ -2,7 +2,6 @@ package pgcopy_test
 
 import (
 	"encoding/binary"
-	"errors"
 	"math"
 	"strings"
 	"testing"
@@ -118,7 +117,7 @@ func TestMisfits(t *testing.T) {
 			require.Contains(t, re.Reason, c.reason)
 			require.Equal(t, c.clamped != "", re.Clampable)
 			var ve *engine.ValueError
-			require.True(t, errors.As(re.ValueError("public.t", "id=1"), &ve))
+			require.ErrorAs(t, re.ValueError("public.t", "id=1"), &ve)
 			require.Contains(t, ve.Error(), `public.t column "c" row id=1`)
 
 			for _, a := range []pgcopy.Action{pgcopy.ActionNull, pgcopy.ActionSkip, pgcopy.ActionClamp} {

@@ -70,15 +70,16 @@ func TupleLen(buf []byte, fields int) (int, error) {
 		}
 		n := int(int32(binary.BigEndian.Uint32(rest)))
 		rest = rest[4:]
-		if uint(n) <= uint(len(rest)) {
+		switch {
+		case uint(n) <= uint(len(rest)):
 			rest = rest[n:]
-		} else if n >= 0 {
-			if len(buf)-len(rest)+n > maxTuple {
-				return 0, sizeError(n)
-			}
-			return 0, nil
-		} else if n != -1 {
+		case n == -1:
+		case n < 0:
 			return 0, lengthError(n)
+		case len(buf)-len(rest)+n > maxTuple:
+			return 0, sizeError(n)
+		default:
+			return 0, nil
 		}
 	}
 	n := len(buf) - len(rest)
