@@ -124,11 +124,11 @@ type Policies struct {
 // Settings say how a pipeline runs. The zero value of each field means its default.
 type Settings struct {
 	Slots          int                 `json:"slots,omitempty" jsonschema:"minimum=1,maximum=256,default=2" jsonschema_description:"How many pieces are read and written at once; each takes a connection to the source and one to the sink."`
-	Memory         Size                `json:"memory,omitempty" jsonschema:"default=256MiB" jsonschema_description:"Bound of the memory of the process: rows in flight share one budget within it, and reading waits when it is full. At least 32MiB."`
+	Memory         Size                `json:"memory,omitempty" jsonschema_description:"Bound of the memory of the process: rows in flight share one budget within it, and reading waits when it is full. Default 256MiB, at least 32MiB."`
 	Consistency    engine.Consistency  `json:"consistency,omitempty" jsonschema:"enum=snapshot,enum=chunked" jsonschema_description:"snapshot reads everything of a resource in one snapshot of the source, which must be held open as long as the read lasts; chunked reads ranges of a key that does not change, each in a transaction of its own. Without it the source chooses: chunked where there is a key, snapshot elsewhere."`
 	Verify         engine.Verify       `json:"verify,omitempty" jsonschema:"enum=counts,enum=digest,default=counts" jsonschema_description:"counts compares checksums in flight, row counts and the destination's ledger; digest also reads the destination back and compares its content. A mismatch fails the run."`
 	AttemptTime    Duration            `json:"attempt_time,omitzero" jsonschema_description:"Longest life of one attempt; at its end the run stops at a safe position, and the next attempt goes on. Without it attempts have no bound."`
-	ConnectTimeout Duration            `json:"connect_timeout,omitzero" jsonschema:"default=60s" jsonschema_description:"How long connecting is tried before the run gives up."`
+	ConnectTimeout Duration            `json:"connect_timeout,omitzero" jsonschema_description:"How long connecting is tried before the run gives up. Default 60s."`
 	SplitSize      Size                `json:"split_size,omitempty" jsonschema_description:"Wished size of a piece that is read at a time by one slot. Without it the source chooses."`
 	EpochSize      Size                `json:"epoch_size,omitempty" jsonschema_description:"Size of the rows that one destination transaction applies, up to the next safe position. Without it the sink chooses."`
 	SchemaPolicy   engine.SchemaPolicy `json:"schema_policy,omitempty" jsonschema:"enum=evolve,enum=freeze,default=evolve" jsonschema_description:"evolve adds columns and widens types at the destination, and refuses the rest with the statement that would do it; freeze refuses every change of a table that exists."`
@@ -140,7 +140,7 @@ type Settings struct {
 // a quarter of a second to ten seconds, with jitter.
 type Retry struct {
 	Attempts int      `json:"attempts,omitempty" jsonschema:"minimum=1,maximum=1000,default=4" jsonschema_description:"How often in a row the same step is tried at least before the run fails; it can be resumed then."`
-	GiveUp   Duration `json:"give_up,omitzero" jsonschema:"default=60s" jsonschema_description:"How long the same step is tried at least, without any progress, before the run fails."`
+	GiveUp   Duration `json:"give_up,omitzero" jsonschema_description:"How long the same step is tried at least, without any progress, before the run fails. Default 60s."`
 }
 
 // EnginePolicies merges a resource's policies with the defaults.

@@ -68,10 +68,11 @@ type app struct {
 // that prints errors, each once.
 func (a *app) main(ctx context.Context, args []string) int {
 	a.redact = &redactor{}
-	a.stdout, a.stderr = a.redact.writer(a.stdout), a.redact.writer(a.stderr)
 	if a.catalog == nil {
-		a.catalog = catalog.New()
+		// Rows are data: they are written as they are.
+		a.catalog = catalog.New(a.stdout)
 	}
+	a.stdout, a.stderr = a.redact.writer(a.stdout), a.redact.writer(a.stderr)
 	root := a.root()
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)

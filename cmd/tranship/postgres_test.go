@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/url"
 	"os"
@@ -26,7 +27,7 @@ func (r real) run(args ...string) int {
 	r.t.Helper()
 	r.out, r.err = &buffer{}, &buffer{}
 	a := r.app()
-	a.catalog = catalog.New()
+	a.catalog = catalog.New(r.out)
 	return a.main(context.Background(), r.args(args))
 }
 
@@ -173,4 +174,19 @@ settings: {verify: digest}
 `)
 	require.Equal(t, exitOK, r.run("run"), "%s%s", r.out, r.err)
 	assert.Contains(t, r.out.String(), "= destination")
+}
+
+func TestSampleToStdout(t *testing.T) {
+	t.Parallel()
+	r := real{newPlace(t)}
+	r.write("version: 1\nname: out\nsource: {connector: sample, rows: 20}\nsink: {connector: stdout}\nresources: [{name: '*', write: append}]\n")
+	require.Equal(t, exitOK, r.run("run"), "%s%s", r.out, r.err)
+	rows := strings.Split(strings.TrimSpace(r.out.String()), "\n")
+	assert.Zero(t, len(rows)%20, "only rows are on standard output")
+	for _, row := range rows {
+		assert.True(t, json.Valid([]byte(row)), row)
+	}
+	assert.Contains(t, r.err.String(), "of out: completed")
+	assert.Equal(t, exitUsage, r.run("run", "--json"))
+	assert.Contains(t, r.err.String(), "both --json and the sink stdout")
 }

@@ -3,11 +3,13 @@ package catalog
 
 import (
 	"cmp"
+	"io"
 	"slices"
 
 	"github.com/tranship-io/tranship/connectors/files"
 	"github.com/tranship-io/tranship/connectors/postgres"
 	"github.com/tranship-io/tranship/connectors/sample"
+	"github.com/tranship-io/tranship/connectors/stdout"
 	"github.com/tranship-io/tranship/engine"
 )
 
@@ -18,11 +20,12 @@ type Catalog struct {
 	sinks   []engine.Sink
 }
 
-// New returns every connector that is built in. A new connector is one line here.
-func New() *Catalog {
+// New returns every connector that is built in; out is where the sink stdout
+// prints. A new connector is one line here.
+func New(out io.Writer) *Catalog {
 	return Of(
 		[]engine.Source{postgres.NewSource(), sample.NewSource()},
-		[]engine.Sink{postgres.NewSink(), files.NewSink()},
+		[]engine.Sink{postgres.NewSink(), files.NewSink(), stdout.NewSink(out)},
 	)
 }
 

@@ -5,6 +5,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -22,7 +23,7 @@ func main() {
 // run writes every generated file below root, and removes documents of
 // connectors that are gone.
 func run(root string) error {
-	files, err := generate(root, catalog.New())
+	files, err := generate(root, catalog.New(io.Discard))
 	if err != nil {
 		return err
 	}

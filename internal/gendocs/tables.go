@@ -51,7 +51,7 @@ func sentence(s string) string {
 }
 
 func cell(s string) string {
-	return strings.ReplaceAll(strings.ReplaceAll(s, "|", "\\|"), "\n", " ")
+	return strings.NewReplacer("|", "\\|", "\n", " ", "<", "&lt;").Replace(s)
 }
 
 // valueText says in a few words what a key takes.
