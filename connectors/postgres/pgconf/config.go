@@ -153,8 +153,11 @@ func (c *Config) connString() string {
 	for _, k := range keys {
 		if c.isURL() {
 			sep := "&"
-			if !strings.Contains(s, "?") {
+			switch {
+			case !strings.Contains(s, "?"):
 				sep = "?"
+			case strings.HasSuffix(s, "?"), strings.HasSuffix(s, "&"):
+				sep = ""
 			}
 			s += sep + k + "=" + strings.ReplaceAll(url.QueryEscape(p[k]), "+", "%20")
 			continue

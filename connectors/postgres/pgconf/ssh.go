@@ -8,7 +8,6 @@ import (
 	"os/user"
 	"path/filepath"
 	"strconv"
-	"time"
 
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/crypto/ssh/agent"
@@ -54,42 +53,8 @@ func (s *SSH) dial(ctx context.Context, d *net.Dialer, addr string) (net.Conn, e
 		}
 		return nil, &sshError{host: via, err: err}
 	}
-	return &tunnel{Conn: inner, client: client, raw: raw, addr: addr}, nil
+	return newTunnel(inner, client, raw, addr), nil
 }
-
-// tunnel is a connection that takes its SSH connection down with it.
-type tunnel struct {
-	net.Conn
-	client *ssh.Client
-	raw    net.Conn
-	addr   string
-}
-
-// RemoteAddr is where the tunnel ends, so that a cancel request finds the server.
-func (t *tunnel) RemoteAddr() net.Addr { return tunnelAddr(t.addr) }
-
-type tunnelAddr string
-
-func (tunnelAddr) Network() string  { return "tcp" }
-func (a tunnelAddr) String() string { return string(a) }
-
-func (t *tunnel) Close() error {
-	err := t.Conn.Close()
-	return errors.Join(err, ignoreClosed(t.client.Close()))
-}
-
-func ignoreClosed(err error) error {
-	if errors.Is(err, net.ErrClosed) {
-		return nil
-	}
-	return err
-}
-
-// Deadlines don't exist on SSH channels; the carrier's do, and it carries
-// nothing else.
-func (t *tunnel) SetDeadline(d time.Time) error      { return t.raw.SetDeadline(d) }
-func (t *tunnel) SetReadDeadline(d time.Time) error  { return t.raw.SetReadDeadline(d) }
-func (t *tunnel) SetWriteDeadline(d time.Time) error { return t.raw.SetWriteDeadline(d) }
 
 // sshError says that it was the tunnel.
 type sshError struct {

@@ -166,6 +166,8 @@ func (w *writer) Unreserve(n int64) {
 }
 
 func (w *writer) Write(ctx context.Context, b *engine.Batch) error {
+	defer b.Release()
+	defer w.Unreserve(b.Bytes)
 	if w.hook != nil {
 		if err := w.hook(w.batches); err != nil {
 			return err
@@ -187,8 +189,6 @@ func (w *writer) Write(ctx context.Context, b *engine.Batch) error {
 	w.seen = append(w.seen, b.Seen...)
 	w.digest.Add(b.Digest)
 	w.bytes += b.Bytes
-	w.Unreserve(b.Bytes)
-	b.Release()
 	return nil
 }
 

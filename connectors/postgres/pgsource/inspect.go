@@ -2,7 +2,7 @@ package pgsource
 
 import (
 	"context"
-	"sort"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -27,7 +27,15 @@ func (s *Session) RankCursors(ctx context.Context, resource string) ([]engine.Cu
 	for i := range rel.columns {
 		choices[i] = rank(rel, &rel.columns[i])
 	}
-	sort.SliceStable(choices, func(a, b int) bool { return choices[a].Score > choices[b].Score })
+	slices.SortStableFunc(choices, func(a, b engine.CursorChoice) int {
+		if a.Eligible != b.Eligible {
+			if a.Eligible {
+				return -1
+			}
+			return 1
+		}
+		return b.Score - a.Score
+	})
 	return choices, nil
 }
 

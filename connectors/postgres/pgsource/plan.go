@@ -232,7 +232,8 @@ func (p *planning) blockRanges(tables []table) bool {
 		return false
 	}
 	if p.rel.kind != kindPartitioned {
-		return p.rel.heap
+		// ctid needs the right to the whole table.
+		return p.rel.heap && p.rel.readable
 	}
 	return !p.rel.policies && !slices.ContainsFunc(tables, func(t table) bool {
 		return t.kind != kindPartitioned && (!t.readable || t.kind != kindTable || !t.heap)
@@ -253,6 +254,7 @@ func (p *planning) byBlocks(base descriptor, tables []table) {
 		}
 		d := base
 		d.Way, d.OID, d.Schema, d.Name, d.Kind = byBlocks, t.oid, t.schema, t.name, t.kind
+		d.Partial = !t.readable
 		d.BlockBytes = 8192
 		if t.blocks > 0 {
 			d.BlockBytes = max(1, t.bytes/t.blocks)
