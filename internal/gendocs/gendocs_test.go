@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
+	"os"
+	"path/filepath"
+	"regexp"
 	"testing"
 	"time"
 
@@ -62,4 +65,42 @@ func TestReceiptSchema(t *testing.T) {
 	require.NoError(t, validate(receipt))
 	assert.Error(t, validate(map[string]any{"run_id": "x"}))
 	assert.Contains(t, string(text), `"description": "Seconds is the wall time`)
+}
+
+var (
+	filePath = regexp.MustCompile("`([a-z0-9_/]+\\.go)`")
+	roomPath = regexp.MustCompile("`((?:engine|store|connectors|internal|cmd)/[a-z0-9_/]+)`")
+	link     = regexp.MustCompile(`\]\(([^)#:]+)\)`)
+)
+
+// The files and rooms that the architecture names are there.
+func TestArchitectureNamesWhatExists(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(filepath.Join(root, "docs/architecture.md"))
+	require.NoError(t, err)
+	names := append(filePath.FindAllStringSubmatch(string(text), -1), roomPath.FindAllStringSubmatch(string(text), -1)...)
+	require.Greater(t, len(names), 30)
+	for _, m := range names {
+		_, err := os.Stat(filepath.Join(root, m[1]))
+		assert.NoError(t, err)
+	}
+}
+
+// Relative links of the documents lead somewhere.
+func TestLinks(t *testing.T) {
+	t.Parallel()
+	pages := []string{filepath.Join(root, "README.md")}
+	for _, pattern := range []string{"docs/*.md", "docs/connectors/*.md"} {
+		found, err := filepath.Glob(filepath.Join(root, pattern))
+		require.NoError(t, err)
+		pages = append(pages, found...)
+	}
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
+		require.NoError(t, err)
+		for _, m := range link.FindAllStringSubmatch(string(text), -1) {
+			_, err := os.Stat(filepath.Join(filepath.Dir(page), m[1]))
+			assert.NoError(t, err, "%s links to %s", page, m[1])
+		}
+	}
 }
