@@ -165,14 +165,18 @@ func (s *Store) RaiseOrdinal(ctx context.Context, runID uuid.UUID, atLeast int64
 	err = s.update(ctx, fmt.Sprintf("raise ordinal of run %s", runID), func(t *tx) error {
 		var seq, route, ordinal, last int64
 		var planned bool
-		err := t.row(`SELECT r.seq, r.route, r.ordinal, r.planned, o.last_ordinal
+		var state engine.RunState
+		err := t.row(`SELECT r.seq, r.route, r.ordinal, r.planned, r.state, o.last_ordinal
 			FROM runs r JOIN routes o ON o.id = r.route WHERE r.id = ?`, runID.String()).
-			Scan(&seq, &route, &ordinal, &planned, &last)
+			Scan(&seq, &route, &ordinal, &planned, &state, &last)
 		if errors.Is(err, sql.ErrNoRows) {
 			return unknownRun(runID)
 		}
 		if err != nil {
 			return err
+		}
+		if state != engine.StateRunning {
+			return fmt.Errorf("it is %s: %w", state, &engine.StaleError{What: "generation", Subject: "run " + runID.String()})
 		}
 		if ordinal <= atLeast {
 			if planned {

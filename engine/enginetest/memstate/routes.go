@@ -91,6 +91,11 @@ func (s *Store) AdoptRoute(ctx context.Context, r engine.Route, version string, 
 		return engine.Permanentf("use the state file of that installation",
 			"adopt pipeline %q: this state knows it as installation %s, the destination says %s", r.Pipeline, rt.installation, a.Installation)
 	}
+	done, err := s.lockIdle(keyOf(r))
+	if err != nil {
+		return err
+	}
+	defer done()
 	r.Installation = a.Installation
 	rt := d.route(r)
 	rt.last = max(rt.last, a.Ordinal)
@@ -106,27 +111,74 @@ func (s *Store) AdoptRoute(ctx context.Context, r engine.Route, version string, 
 			pending = pending || !ar.Published
 		}
 	}
-	if !pending {
+	if len(rest) == 0 {
 		return nil
 	}
-	return s.adoptRun(keyOf(r), version, a, rest)
+	return s.adoptRun(keyOf(r), version, a, rest, pending)
 }
 
-// adoptRun makes the destination's unpublished run ours.
-func (s *Store) adoptRun(key routeKey, version string, a engine.Adoption, resources []engine.AdoptedResource) error {
+// lockIdle locks a route of which no worker is alive, for one call.
+func (s *Store) lockIdle(key routeKey) (done func(), err error) {
+	taken, err := s.lock(key)
+	if err != nil {
+		return nil, err
+	}
+	if taken {
+		// Whoever had leases is dead.
+		return func() { delete(s.m.locks, key) }, nil
+	}
+	for _, r := range s.m.data.runs {
+		for _, sl := range r.slots {
+			if r.route == key && sl.live(s.m.opt.Now()) {
+				return nil, engine.Permanentf("wait until it ends or stop it", "run %s of pipeline %q has live workers: %w", r.run.ID, key.pipeline, engine.ErrLocked)
+			}
+		}
+	}
+	return func() {}, nil
+}
+
+// adoptRun makes the destination's run ours, at its progress.
+func (s *Store) adoptRun(key routeKey, version string, a engine.Adoption, resources []engine.AdoptedResource, pending bool) error {
 	runID, err := uuid.Parse(a.RunID)
 	if err != nil {
 		return engine.Bugf("adopt run %q: %w", a.RunID, err)
 	}
 	d, now := s.m.data, s.m.opt.Now().UTC()
+	run := d.find(runID)
+	if !pending && (run == nil || !run.open()) {
+		return nil
+	}
+	ordinal, latest := a.Ordinal, d.routes[key]
+	if run != nil {
+		ordinal = run.run.Ordinal
+	}
 	for _, r := range d.runs {
-		if r.run.ID == runID || r.route == key && r.run.Ordinal == a.Ordinal {
-			return nil
+		if r.route != key || r.run.ID == runID {
+			continue
+		}
+		if r.run.Ordinal == ordinal {
+			ordinal = 0
+		}
+		if r.open() {
+			r.voidLeases()
+			if err := s.supersede(r, runID); err != nil {
+				return err
+			}
 		}
 	}
-	run := &runRec{route: key, desired: engine.DesiredRun, planned: true, slots: map[int]slotRec{}, known: map[uuid.UUID]bool{}, run: engine.Run{
-		ID: runID, Route: d.full(key), Version: version, Ordinal: a.Ordinal, State: engine.StateFailed, Resumable: true,
-		Error: "interrupted; adopted from the destination", CreatedAt: now, StartedAt: now, EndedAt: now}}
+	if ordinal < latest.last {
+		latest.last++
+		ordinal = latest.last
+	}
+	if run == nil {
+		run = &runRec{route: key, slots: map[int]slotRec{}, known: map[uuid.UUID]bool{}, run: engine.Run{
+			ID: runID, Route: d.full(key), Version: version, CreatedAt: now, StartedAt: now}}
+		d.runs = append(d.runs, run)
+	}
+	run.voidLeases()
+	run.desired, run.planned, run.resources, run.splits = engine.DesiredRun, true, nil, nil
+	u := &run.run
+	u.Ordinal, u.State, u.Resumable, u.EndedAt, u.Error = ordinal, engine.StateFailed, true, now, "interrupted; adopted from the destination"
 	for _, ar := range resources {
 		if err := run.addResource(ar.Plan, 0); err != nil {
 			return err
@@ -141,7 +193,6 @@ func (s *Store) adoptRun(key routeKey, version string, a engine.Adoption, resour
 			sp.done = sp.done || ar.Published && sp.Resource == ar.Resource
 		}
 	}
-	d.runs = append(d.runs, run)
 	return nil
 }
 

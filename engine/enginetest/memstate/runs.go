@@ -124,6 +124,10 @@ func (s *Store) RaiseOrdinal(ctx context.Context, runID uuid.UUID, atLeast int64
 	if r == nil {
 		return engine.Run{}, unknownRun(runID)
 	}
+	if r.run.State != engine.StateRunning {
+		return engine.Run{}, fmt.Errorf("raise ordinal of run %s: it is %s: %w", runID, r.run.State,
+			&engine.StaleError{What: "generation", Subject: "run " + runID.String()})
+	}
 	if r.run.Ordinal <= atLeast {
 		if r.planned {
 			return engine.Run{}, engine.Bugf("raise ordinal of run %s: its plan is frozen with ordinal %d", runID, r.run.Ordinal)

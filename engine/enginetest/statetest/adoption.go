@@ -93,6 +93,60 @@ var adoptionTests = map[string]func(*testing.T, *world){
 		})
 		require.Len(t, must(w.ListRuns(w.ctx, "", 10))(t), 1)
 	},
+	"opens a completed run again": func(t *testing.T, w *world) {
+		id := uuid.Must(uuid.NewV7())
+		a := adopted(id)
+		require.NoError(t, w.AdoptRoute(w.ctx, route, "v1", a))
+		run := w.start(t, "v1")
+		require.Equal(t, id, run.ID)
+		l := w.acquire(t, run, 0)
+		w.workAll(t, l)
+		w.finish(t, l, engine.StateCompleted, false)
+		later := w.start(t, "v1")
+		require.NotEqual(t, id, later.ID)
+
+		// The destination is set back to where it was.
+		require.NoError(t, w.AdoptRoute(w.ctx, route, "adopted", a))
+		require.NoError(t, w.AdoptRoute(w.ctx, route, "adopted", a), "twice is the same")
+		require.False(t, must(w.GetRun(w.ctx, later.ID))(t).Resumable, "the later run is superseded")
+		again := w.start(t, "v1")
+		require.Equal(t, id, again.ID)
+		require.Equal(t, "v1", again.Version)
+		require.Equal(t, later.Ordinal+1, again.Ordinal, "only the latest can go on")
+		c := w.claim(t, w.acquire(t, again, 0))
+		require.Equal(t, "b/0", c.ID)
+		require.EqualValues(t, 9, c.Epoch)
+	},
+	"gives an unplanned run its plan": func(t *testing.T, w *world) {
+		run := w.start(t, "v1")
+		a := adopted(run.ID)
+		a.Installation = run.Route.Installation
+		l := w.acquire(t, run, 0)
+		require.ErrorIs(t, w.AdoptRoute(w.ctx, route, "adopted", a), engine.ErrLocked)
+		require.NoError(t, w.EndAttempt(w.ctx, l, nil))
+		require.NoError(t, w.AdoptRoute(w.ctx, route, "adopted", a))
+		again := w.start(t, "v1")
+		require.Equal(t, run.ID, again.ID)
+		require.NotNil(t, mustLoad(t, w, again))
+		require.Equal(t, "b/0", w.claim(t, w.acquire(t, again, 0)).ID)
+	},
+	"of a run published whole that is unfinished here leaves nothing to do": func(t *testing.T, w *world) {
+		run := w.start(t, "v1")
+		a := adopted(run.ID)
+		a.Installation, a.Resources = run.Route.Installation, a.Resources[:1]
+		require.NoError(t, w.AdoptRoute(w.ctx, route, "adopted", a))
+		again := w.start(t, "v1")
+		require.Equal(t, run.ID, again.ID)
+		_, err := w.ClaimSplit(w.ctx, w.acquire(t, again, 0).Fence, nil)
+		require.ErrorIs(t, err, engine.ErrSplitDone)
+	},
+	"superseded runs raise no ordinal": func(t *testing.T, w *world) {
+		run := w.start(t, "v1")
+		w.start(t, "v2")
+		_, err := w.RaiseOrdinal(w.ctx, run.ID, 99)
+		var stale *engine.StaleError
+		require.ErrorAs(t, err, &stale)
+	},
 	"superseded by another version": func(t *testing.T, w *world) {
 		id := uuid.Must(uuid.NewV7())
 		require.NoError(t, w.AdoptRoute(w.ctx, route, "adopted", adopted(id)))
