@@ -14,6 +14,10 @@ func RecordDigest(s *schema.Schema, rec arrow.RecordBatch) (Digest, error) {
 	return NewHasher(s).Rows(rec, 0, int(rec.NumRows()))
 }
 
+// keepBuffer is the most memory that a hasher keeps for the next record: one
+// large row must not hold its memory for ever (invariant 11).
+const keepBuffer = 1 << 20
+
 // Hasher digests rows of records of one schema. It keeps its memory between
 // calls, and is not safe for concurrent use.
 type Hasher struct {
@@ -40,6 +44,9 @@ func (h *Hasher) Rows(rec arrow.RecordBatch, from, to int) (Digest, error) {
 			return d, err
 		}
 		d.AddRow(h.buf)
+	}
+	if cap(h.buf) > keepBuffer {
+		h.buf = nil
 	}
 	return d, nil
 }

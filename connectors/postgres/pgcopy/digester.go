@@ -120,6 +120,7 @@ func (d *Digester) AppendCanonical(dst, tuple []byte) ([]byte, error) {
 func (d *Digester) Take() (integrity.Digest, int64) {
 	t, n := d.digest, d.rows
 	d.digest, d.rows = integrity.Digest{}, 0
+	d.buf = keep(d.buf)
 	return t, n
 }
 
@@ -200,6 +201,17 @@ func (d *Digester) canonical(buf []byte) (int, []byte, error) {
 func plainNumeric(v []byte) bool {
 	n := len(v)
 	return n >= 10 && int(v[0])<<9|int(v[1])<<1 == n-8 && v[4]&^0x40|v[5] == 0 && v[8]|v[9] != 0 && v[n-2]|v[n-1] != 0
+}
+
+// keepBuffer is the most memory that is kept for the next batch: a row of 50 MB
+// among small ones must not hold its memory for ever (invariant 11).
+const keepBuffer = 1 << 20
+
+func keep(buf []byte) []byte {
+	if cap(buf) > keepBuffer {
+		return nil
+	}
+	return buf
 }
 
 func sizeError(n int) error {

@@ -40,15 +40,15 @@ type Encoder struct {
 
 // encodePlan is how one column is encoded.
 type encodePlan struct {
-	name  string
-	typ   schema.Type
-	shape shape
-	op    encodeOp
-	// check is true when a value may not fit the column.
-	check  bool
+	name   string
+	typ    schema.Type
+	shape  shape
+	op     encodeOp
 	labels []string
-	major  int
-	elem   *encodePlan
+	// jsonb is true when the server makes jsonb of the text.
+	jsonb bool
+	major int
+	elem  *encodePlan
 }
 
 // encodeOp is what makes a plain field ([integrity.RowReader]) a binary one.
@@ -90,14 +90,13 @@ func NewEncoder(fields []schema.Field, cols []EncodeColumn) (*Encoder, error) {
 }
 
 func compileEncode(f schema.Field, t schema.Type, col EncodeColumn, s shape) (encodePlan, error) {
-	p := encodePlan{name: f.Name, typ: t, shape: s, check: true, major: col.Type.Major}
+	p := encodePlan{name: f.Name, typ: t, shape: s, major: col.Type.Major}
 	k := t.Kind
 	switch {
 	case s.form == formText && textKind(k):
 		p.op = encText
-		if !col.Text {
-			p.labels = enumLabels(col.Type.base())
-		}
+		p.labels = enumLabels(col.Type.base())
+		p.jsonb = col.Type.base().OID == OIDJSONB
 	case s.form == formText:
 		p.op = encForm
 	case s.form == formJSONB && (k == schema.JSON || k == schema.JSONB):
@@ -105,14 +104,13 @@ func compileEncode(f schema.Field, t schema.Type, col EncodeColumn, s shape) (en
 	case k.Integer() && (s.form == formInt2 || s.form == formInt4 || s.form == formInt8 || s.form == formOID),
 		k == schema.Decimal && (s.form == formInt2 || s.form == formInt4 || s.form == formInt8):
 		p.op = encInt
-		p.check = k != schema.Int64 || s.form != formInt8
 	case (k.Integer() || k == schema.Decimal) && s.form == formNumeric:
 		p.op = encNumeric
 	case (k == schema.Float32 || k == schema.Float64) && s.form == formFloat8,
 		k == schema.Bool && s.form == formBool,
 		k == schema.Bytes && s.form == formBytea,
 		k == schema.UUID && s.form == formUUID:
-		p.op, p.check = encVerbatim, false
+		p.op = encVerbatim
 	case (k == schema.Float32 || k == schema.Float64) && s.form == formFloat4:
 		p.op = encFloat4
 	case k == schema.Date && s.form == formDate,
@@ -165,19 +163,20 @@ func (e *Encoder) AppendTuples(dst []byte, rec arrow.RecordBatch, from, to int) 
 	}
 	for i := from; i < to; i++ {
 		start := len(dst)
-		var keep bool
+		var written bool
 		var err error
-		if dst, keep, err = e.row(dst, i); err != nil {
+		if dst, written, err = e.row(dst, i); err != nil {
 			return dst[:start], err
 		}
-		if !keep {
+		if !written {
 			dst = dst[:start]
 		}
 	}
+	e.buf, e.num = keep(e.buf), keep(e.num)
 	return dst, nil
 }
 
-func (e *Encoder) row(dst []byte, row int) (out []byte, keep bool, err error) {
+func (e *Encoder) row(dst []byte, row int) (out []byte, written bool, err error) {
 	dst = binary.BigEndian.AppendUint16(dst, uint16(len(e.columns)))
 	for c := range e.columns {
 		start := len(dst)

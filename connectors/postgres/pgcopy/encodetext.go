@@ -16,6 +16,9 @@ const nameBytes = 63
 // checkText tells why text does not fit the column: PostgreSQL holds no NUL and
 // only valid UTF-8, cuts or pads to a modifier, and takes only an enum's labels.
 func (e *Encoder) checkText(p *encodePlan, v []byte) *unfit {
+	if p.jsonb {
+		return checkJSONB(v)
+	}
 	if bytes.IndexByte(v, 0) >= 0 {
 		return misfitf(p.clampable(), shorten(string(v)), "PostgreSQL's text can't hold the character U+0000")
 	}

@@ -124,7 +124,7 @@ func TestMisfits(t *testing.T) {
 				calls := 0
 				e.OnMisfit = func(*pgcopy.RowError) pgcopy.Action { calls++; return a }
 				out, err := e.AppendTuples(nil, rec, 0, 1)
-				require.Equal(t, 1, calls)
+				require.Equal(t, 1, calls, "action %d", a)
 				switch {
 				case a == pgcopy.ActionSkip:
 					require.NoError(t, err)

@@ -169,6 +169,9 @@ func (s *Scanner) Scan(piece []byte, tuple func([]byte) error) error {
 	}
 	// A tuple that came in pieces is moved to the front; append handles the
 	// overlap, and the memory is kept for the next one.
+	if len(rest) == 0 {
+		s.carry = keep(s.carry)
+	}
 	s.carry = append(s.carry[:0], rest...)
 	return nil
 }
