@@ -102,7 +102,7 @@ var ErrStagingLost = errors.New("staged rows are gone")
 // progress from it.
 var ErrLedgerBehind = errors.New("the destination has less than the checkpoint says")
 
-// ErrPlanVoid is returned (wrapped) by Publish when the target's stored cursor is
+// ErrPlanVoid is returned (wrapped) by Freeze or Publish when the target's stored cursor is
 // not the one that the plan starts from: the destination was set back or went on
 // meanwhile, and rows would be missing or doubled. The engine begins a new run.
 var ErrPlanVoid = errors.New("the frozen plan does not follow from what the destination has")

@@ -276,8 +276,8 @@ func (r *run) afterError(ctx context.Context, l engine.Lease, sp *engine.Claimed
 			return err
 		}
 		cause = r.reset(ctx, l.Fence, sp.Resource, sp.Generation, cause)
-		if cause == nil {
-			return nil
+		if cause == nil || unsettled(cause) {
+			return cause
 		}
 		r.failResource(ctx, l.Fence, sp.Resource, cause)
 		return nil

@@ -55,8 +55,16 @@ func (r *run) working() bool {
 }
 
 // checkLedger tells whether splits that State has as done are so at the
-// destination, where their rows can't be brought again by beginning anew (P3).
+// destination, where their rows can't be brought again by beginning anew, and
+// whether both speak of the same plan (P3).
 func (r *run) checkLedger(plan *engine.RunPlan, splits []engine.SplitStatus) error {
+	for _, rp := range plan.Resources {
+		// Published there under another plan than State, set back, has now.
+		ar := r.knownResource(rp.Selection.Resource)
+		if r.fencer != nil && ar != nil && ar.RunID == r.rec.ID.String() && ar.Published && ar.Plan != nil && ar.Plan.Generation != rp.Generation {
+			return fmt.Errorf("resource %s is published: %w", rp.Selection.Resource, engine.ErrLedgerBehind)
+		}
+	}
 	for _, s := range splits {
 		rp, ar := plan.Resource(s.Resource), r.knownResource(s.Resource)
 		if !s.Done || s.Kind != engine.SplitRead || rp.Target.Staged || ar == nil || ar.RunID != r.rec.ID.String() || ar.Published {

@@ -435,6 +435,10 @@ func (r *run) attempts(ctx context.Context, res *Result) error {
 			}
 			return out.err
 		}
+		if errors.Is(out.err, errLeaseLost) {
+			// Somebody else's attempt has the run, and will end it.
+			return out.err
+		}
 		if out.handOver && !r.OneAttempt {
 			continue
 		}

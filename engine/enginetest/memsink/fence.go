@@ -114,6 +114,9 @@ func (s *Session) Freeze(ctx context.Context, t *engine.Target, plan *engine.Res
 		if frozen && publish.Done {
 			return nil
 		}
+		if have := db.fences[keyOf(t)].cursor; len(plan.From) > 0 && !bytes.Equal(have, plan.From) {
+			return fmt.Errorf("freeze %s: the destination is at %s, the plan starts at %s: %w", t.Resource, have, plan.From, engine.ErrPlanVoid)
+		}
 		if frozen && publish.generation == t.Generation && db.same(t, plan) {
 			if db.lost(t, publish) {
 				return fmt.Errorf("freeze %s: %w", t.Resource, engine.ErrStagingLost)

@@ -73,7 +73,12 @@ func (db *DB) commitPublish(x *txn, p *engine.Publication, rc *engine.Receipt) e
 	if t.Staged {
 		rc.Applied = int64(len(staging.rows))
 	}
-	delete(db.tables, stagingName(t))
+	for name, st := range db.tables {
+		// Earlier generations' too.
+		if st.staging && st.fence == x.fence && st.run == t.RunID {
+			delete(db.tables, name)
+		}
+	}
 	f := db.fences[x.fence]
 	f.cursor = p.Cursor
 	db.fences[x.fence] = f
@@ -82,6 +87,13 @@ func (db *DB) commitPublish(x *txn, p *engine.Publication, rc *engine.Receipt) e
 	kept.Published = &totals
 	row.Epoch, row.Done, row.receipt = 1, true, &kept
 	db.ledger[x.row] = row
+	for k, r := range db.ledger {
+		// What is published is proved by logged rows from now on.
+		if k.fence == x.fence && k.run == t.RunID && r.unlogged {
+			r.unlogged = false
+			db.ledger[k] = r
+		}
+	}
 	db.end(x)
 	return nil
 }

@@ -43,8 +43,7 @@ func (w *world) planned(run string, rp *engine.ResourcePlan) {
 // visible: whoever commits must own what it writes to (invariant 2).
 func (w *world) committing(c memsink.Commit) {
 	t := c.Target
-	w.s.tell("  run %d writes %s to %s", t.Ordinal, rowNames(c.Rows), t.Resource)
-	w.s.note("  run %d is %s", t.Ordinal, t.RunID)
+	w.s.tell("  run %d (%s) writes %s to %s", t.Ordinal, t.RunID[len(t.RunID)-4:], rowNames(c.Rows), t.Resource)
 	switch {
 	case w.sc.objects:
 		if c.HaveOrdinal > t.Ordinal {

@@ -32,15 +32,17 @@ func (w *world) disturb(f *faults) bool {
 	case s.chance(f.stateLoss) && w.began:
 		w.killLive()
 		s.tell("state: lost")
-		w.swapState(func() { w.newState() })
+		w.swapState(func() {
+			w.newState()
+			w.snapshots = nil
+		})
 	case s.chance(f.stateRestore) && len(w.snapshots) > 0:
 		w.killLive()
 		i := s.rng.IntN(len(w.snapshots))
 		s.tell("state: restored to snapshot %d", i)
 		w.swapState(func() {
-			n := newTmpState("")
-			n.Restore(w.snapshots[i])
-			w.state = n
+			w.newState()
+			w.state.Restore(w.snapshots[i])
 			w.snapshots = w.snapshots[:i+1]
 		})
 	case s.chance(f.twin) && len(w.live()) < 3:
@@ -81,7 +83,8 @@ func (w *world) swapState(swap func()) {
 		switch {
 		case p.frozen == 0:
 		case !w.sc.oldState:
-			p.state.State = w.mut.state(w.state)
+			p.handle = w.handle()
+			p.state.State = w.mut.state(p.handle)
 		case p.frozenPlan.Load():
 			p.old = true
 		default:

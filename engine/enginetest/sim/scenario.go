@@ -52,13 +52,16 @@ type scenario struct {
 	sink    memsink.Options
 	// oldState lets zombies keep the State that was lost, as an open file does.
 	oldState bool
+	// locks: a State file with the locks of an operating system, which a process
+	// loses when it dies; otherwise leases alone decide.
+	locks bool
 	// late lets source transactions commit after runs that began later.
 	late bool
 }
 
 func draw(s *sched) scenario {
 	sc := scenario{
-		objects: s.chance(4), rounds: s.between(1, 3), oldState: s.chance(2), late: s.chance(2),
+		objects: s.chance(4), rounds: s.between(1, 3), oldState: s.chance(2), late: s.chance(2), locks: s.chance(2),
 		source: memsource.Options{SplitRows: s.between(2, 6), BatchRows: s.between(1, 3)},
 		sink:   memsink.Options{Unlogged: s.chance(2), NoTerminate: s.chance(3)},
 		set: runner.Settings{Slots: s.between(1, 3), EpochBytes: 1, EpochTime: time.Hour, GiveUp: 20 * time.Second, MinTries: 2,
@@ -79,6 +82,7 @@ func draw(s *sched) scenario {
 			sc.kinds = append(sc.kinds, k)
 		}
 	}
+	sc.oldState = sc.oldState && !sc.locks
 	sc.faults = drawFaults(s)
 	return sc
 }

@@ -146,6 +146,9 @@ func (w *world) reap() {
 			continue
 		}
 		p.reaped = true
+		if w.sc.locks {
+			p.handle.Kill()
+		}
 		if p.dead.Load() {
 			continue
 		}

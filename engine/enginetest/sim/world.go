@@ -2,15 +2,19 @@ package sim
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing/synctest"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/tranship-io/tranship/engine"
 	"github.com/tranship-io/tranship/engine/enginetest/memsink"
 	"github.com/tranship-io/tranship/engine/enginetest/memsource"
+	"github.com/tranship-io/tranship/engine/enginetest/memstate"
 	"github.com/tranship-io/tranship/engine/runner"
 )
 
@@ -38,8 +42,8 @@ type world struct {
 	src *memsource.DB
 	dst destination
 
-	state     *tmpState
-	states    int
+	state     *memstate.Store
+	ids       uint64
 	snapshots []any
 	backups   []any
 	open      []*memsource.Tx
@@ -73,6 +77,7 @@ type proc struct {
 	w      *world
 	sched  *sched
 	state  *gatedState
+	handle *memstate.Store
 	cancel context.CancelFunc
 	// dead: killed. frozen: 1 while it stands still until wake.
 	dead   atomic.Bool
@@ -111,9 +116,24 @@ func newWorld(s *sched, mut Mutation) *world {
 }
 
 func (w *world) newState() {
-	w.states++
-	w.state = newTmpState(fmt.Sprintf("installation-%d", w.states))
-	w.snapshots = nil
+	w.state = memstate.New(memstate.Options{NewID: w.newID})
+}
+
+// newID makes ids that are the same whenever the seed is.
+func (w *world) newID() uuid.UUID {
+	n := atomic.AddUint64(&w.ids, 1)
+	id := uuid.UUID{6: 0x70, 8: 0x80}
+	binary.BigEndian.PutUint64(id[8:], n|1<<63)
+	return id
+}
+
+// handle is a process's handle of the State. With leases only, as in a shared
+// database, all have the same; with the locks of an operating system each its own.
+func (w *world) handle() *memstate.Store {
+	if w.sc.locks {
+		return w.state.Process()
+	}
+	return w.state
 }
 
 // fill inserts rows.
@@ -166,7 +186,8 @@ func (w *world) mutate() {
 func (w *world) spawn() *proc {
 	w.nextProc++
 	p := &proc{id: w.nextProc, w: w, sched: w.s, done: make(chan struct{})}
-	p.state = &gatedState{State: w.mut.state(w.state), p: p}
+	p.handle = w.handle()
+	p.state = &gatedState{State: w.mut.state(p.handle), p: p}
 	ctx, cancel := context.WithCancel(context.Background())
 	p.cancel = cancel
 	w.procs = append(w.procs, p)
@@ -230,5 +251,8 @@ func (w *world) kill(p *proc) {
 	p.dead.Store(true)
 	p.frozen = 0
 	p.cancel()
+	if w.sc.locks {
+		p.handle.Kill()
+	}
 	w.s.drop(p)
 }
