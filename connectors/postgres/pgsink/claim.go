@@ -38,7 +38,7 @@ func (s *Session) markClaimed(ctx context.Context, c *conn, t *engine.Target, d 
 		return &engine.StaleError{What: "ordinal", Subject: t.Resource, Ours: t.Ordinal, Have: f.Ordinal}
 	}
 	if f.FrozenRun != t.RunID || f.FrozenGeneration != t.Generation {
-		return engine.Retryablef("claim split %s: the plan of %s (generation %d) is not frozen at the destination", split, t.Resource, t.Generation)
+		return s.rowGone(t, d, split)
 	}
 	if d.Staging != "" && f.PublishedRun != t.RunID {
 		var there bool
@@ -131,10 +131,14 @@ func (s *Session) readEntry(ctx context.Context, c *conn, t *engine.Target, d *d
 }
 
 func (s *Session) rowGone(t *engine.Target, d *detail, split string) error {
-	if d.Unlogged && split != engine.PublishSplit(t.Resource) {
+	switch {
+	case d.Staging == "":
+		// P3: the destination was set back, and has less than State believes.
+		return fmt.Errorf("split %s: its ledger row is gone: %w", split, engine.ErrLedgerBehind)
+	case d.Unlogged && split != engine.PublishSplit(t.Resource):
 		return stagingLost(t, "the server has restarted after a crash and emptied the unlogged table "+d.staging().String())
 	}
-	return engine.Retryablef("read the ledger of split %s: its row is gone, so the destination may have been restored to an earlier state", split)
+	return stagingLost(t, "the ledger row of split "+split+" is gone")
 }
 
 // record makes sure that the ledger names this session for the claim, before it

@@ -3,6 +3,7 @@ package pgsink
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -107,6 +108,9 @@ func (s *Session) beginResource(ctx context.Context, c *conn, t *engine.Target) 
 		if _, err := c.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", k.lock()); err != nil {
 			return classify(err, "begin the run of %s", t.Resource)
 		}
+		if err := s.refuseStanding(ctx, c, t); err != nil {
+			return err
+		}
 		tag, err := c.Exec(ctx, `UPDATE `+s.ledger.fence()+` SET ordinal = $4, run_id = $5, target = $6, updated_at = now()
 			WHERE `+fenceWhere+` AND (ordinal < $4 OR ordinal = $4 AND run_id = $5)`,
 			k.installation, k.route, k.resource, t.Ordinal, t.RunID, t.Name)
@@ -133,6 +137,26 @@ func (s *Session) beginResource(ctx context.Context, c *conn, t *engine.Target) 
 	}
 	own := runPrefix(t)
 	return s.dropStaging(ctx, c, stagingPrefix(t.Route, t.Resource), func(name string) bool { return !strings.HasPrefix(name, own) })
+}
+
+// refuseStanding refuses to supersede a run that has appended rows to the target
+// and is neither published nor aborted: nobody would know of those rows (P21).
+func (s *Session) refuseStanding(ctx context.Context, c *conn, t *engine.Target) error {
+	k := keyOf(t)
+	var run string
+	err := c.QueryRow(ctx, `SELECT f.run_id FROM `+s.ledger.fence()+` f WHERE f.installation = $1 AND f.route = $2 AND f.resource = $3
+			AND f.run_id <> $4 AND f.ordinal < $5 AND f.frozen_run = f.run_id AND f.published_run <> f.run_id
+			AND f.plan->>'write' = 'append' AND NOT COALESCE((f.plan->'target'->>'staged')::boolean, false)
+			AND EXISTS (SELECT FROM `+s.ledger.rows()+` l WHERE l.installation = f.installation AND l.route = f.route AND l.resource = f.resource
+				AND l.run_id = f.run_id AND COALESCE((l.totals->>'rows_applied')::bigint, 0) > 0)`,
+		k.installation, k.route, k.resource, t.RunID, t.Ordinal).Scan(&run)
+	if err == pgx.ErrNoRows {
+		return nil
+	}
+	if err != nil {
+		return classify(err, "begin the run of %s", t.Resource)
+	}
+	return fmt.Errorf("begin run %s of %s: run %s: %w", t.RunID, t.Resource, run, engine.ErrUnfinished)
 }
 
 // raise runs a raise alone in a transaction. Sessions of older numbers are ended

@@ -437,3 +437,49 @@ func TestAdoptFindsPlanAndProgress(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, found)
 }
+
+func TestAppendedRowsThatStandAreNotForgotten(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	res := simple(b, 10)
+	s := b.open(b.to)
+	old := b.start(s, job{resource: res, write: engine.WriteAppend})
+	_, err := b.apply(s, old, b.rows(old, "", 10))
+	require.NoError(t, err)
+	next, err := b.plan(s, job{resource: res, write: engine.WriteAppend})
+	require.NoError(t, err)
+	// P21: the rows stand; only the frozen splits of their run know them.
+	require.ErrorIs(t, s.BeginRun(b.ctx, []*engine.Target{next.Target}), engine.ErrUnfinished)
+	requireStale(t, s.Freeze(b.ctx, next.Target, next.plan), "ordinal")
+	pub := b.publication(old, 1)
+	pub.Totals.Applied = 10
+	_, err = s.Publish(b.ctx, pub)
+	require.NoError(t, err)
+	require.NoError(t, b.begin(s, next))
+
+	// An aborted run leaves its rows, on the user's word, and its plan is gone.
+	_, err = b.apply(s, next, b.rows(next, "", 10))
+	require.NoError(t, err)
+	require.NoError(t, s.Abort(b.ctx, next.Target))
+	require.NoError(t, s.Abort(b.ctx, next.Target))
+	_, err = s.Claim(b.ctx, next.Target, next.plan.Source.Splits[0].ID, 2)
+	require.ErrorIs(t, err, engine.ErrLedgerBehind)
+	b.start(s, job{resource: res, write: engine.WriteAppend})
+	require.EqualValues(t, 20, b.count(b.dst, "SELECT count(*) FROM t"))
+}
+
+func TestLedgerThatWasSetBack(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	res := simple(b, 10)
+	s := b.open(b.to)
+	p := b.start(s, job{resource: res, write: engine.WriteUpsert})
+	_, err := b.apply(s, p, b.rows(p, "", 10))
+	require.NoError(t, err)
+	b.exec(b.dst, "UPDATE _tranship.ledger SET done = false, epoch = 0, totals = '{}'")
+	_, err = s.Publish(b.ctx, b.publication(p, 1))
+	require.ErrorIs(t, err, engine.ErrLedgerBehind)
+	b.exec(b.dst, "DELETE FROM _tranship.ledger")
+	_, err = s.Claim(b.ctx, p.Target, p.plan.Source.Splits[0].ID, 2)
+	require.ErrorIs(t, err, engine.ErrLedgerBehind)
+}

@@ -235,6 +235,11 @@ func (p *planner) loadForm(ctx context.Context, f schema.Field, c *column) error
 			c.Back = &back
 		}
 	}
+	if v := below(c.Value.Info); v.Elem != nil && (v.OID == 0 || v.OID >= firstUserOID) {
+		// P14: the binary form holds the element type's number in its own database.
+		c.Text = true
+		return nil
+	}
 	_, err := pgcopy.NewEncoder([]schema.Field{f}, []pgcopy.EncodeColumn{{Name: c.Name, Type: c.Value.Info}})
 	c.Text = err != nil
 	return nil

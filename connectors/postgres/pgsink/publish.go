@@ -56,9 +56,8 @@ func (p *publisher) publish(ctx context.Context) (*engine.Receipt, error) {
 	if err != nil {
 		return nil, err
 	}
-	receipt := &engine.Receipt{Applied: p.totals.Applied, Superseded: p.totals.Superseded, Skipped: p.totals.Skipped,
-		SetAside: p.totals.SetAside, Bytes: p.totals.Bytes, Policies: p.totals.Policies,
-		ReadBack: p.totals.ReadBack, Verified: p.t.Verify == engine.VerifyDigest}
+	// Superseded, skipped and set aside were counted by the splits.
+	receipt := &engine.Receipt{Applied: p.totals.Applied, Bytes: p.totals.Bytes, Verified: p.t.Verify == engine.VerifyDigest}
 	prepared := len(p.ran)
 	err = retryLocked(ctx, p.t.Name, func() error {
 		p.ran = p.ran[:prepared]
@@ -102,47 +101,53 @@ func (p *publisher) earlier(ctx context.Context) (*engine.Receipt, error) {
 	return receipt, nil
 }
 
-// checkSplits requires every split of the plan to be done in the ledger (P7).
+// checkSplits requires the ledger to have exactly the splits of the plan, and
+// each of them as done (P7).
 func (p *publisher) checkSplits(ctx context.Context) error {
 	k := keyOf(p.t)
-	rows, err := p.c.Query(ctx, `SELECT `+entryColumns+` FROM `+p.s.table(p.t, p.d, "")+` WHERE `+runWhere,
-		k.installation, k.route, k.resource, p.t.RunID)
+	rows, err := p.c.Query(ctx, `SELECT `+entryColumns+` FROM `+p.s.table(p.t, p.d, "")+` WHERE `+runWhere+` AND split <> $5 AND generation = $6`,
+		k.installation, k.route, k.resource, p.t.RunID, engine.PublishSplit(p.t.Resource), p.t.Generation)
 	if err != nil {
 		return classify(err, "read the ledger")
 	}
 	defer rows.Close()
-	done := map[string]bool{}
-	wanted := map[string]bool{}
+	missing := map[string]bool{}
 	for _, id := range p.p.Splits {
-		wanted[id] = true
+		missing[id] = true
 	}
 	for rows.Next() {
 		e := new(engine.LedgerEntry)
 		if err := scanEntry(e, rows); err != nil {
 			return classify(err, "read the ledger")
 		}
-		if wanted[e.Split] {
-			done[e.Split] = e.Done
-			p.totals.Add(e.Totals)
+		if !missing[e.Split] {
+			return p.behind("the ledger has split " + e.Split + ", the plan does not")
 		}
+		if !e.Done {
+			return p.behind("split " + e.Split + " is not done")
+		}
+		delete(missing, e.Split)
+		p.totals.Add(e.Totals)
 	}
 	if err := rows.Err(); err != nil {
 		return classify(err, "read the ledger")
 	}
-	for _, id := range p.p.Splits {
-		is, there := done[id]
-		if !there {
-			return p.s.rowGone(p.t, p.d, id)
-		}
-		if !is {
-			return engine.Retryablef("split %s is not done in the destination's ledger", id)
-		}
+	for id := range missing {
+		return p.s.rowGone(p.t, p.d, id)
 	}
 	if have, want := p.totals.Applied, p.p.Totals.Applied; have != want {
 		return &engine.MismatchError{Resource: p.t.Resource, What: "rows", Source: fmt.Sprintf("%d applied", want),
 			Destination: fmt.Sprintf("%d applied by the ledger", have)}
 	}
 	return nil
+}
+
+// behind tells that the destination has less than State believes (P3).
+func (p *publisher) behind(why string) error {
+	if p.d.Staging != "" {
+		return stagingLost(p.t, why)
+	}
+	return fmt.Errorf("%s: %w", why, engine.ErrLedgerBehind)
 }
 
 // technique does what can be done before the publish's transaction, and returns
@@ -213,7 +218,10 @@ func (p *publisher) step(ctx context.Context, receipt *engine.Receipt) error {
 	if entry.Done {
 		return &engine.StaleError{What: "epoch", Subject: "split " + p.p.Split, Ours: 1, Have: entry.Epoch}
 	}
-	raw, err := json.Marshal(receipt)
+	// A State that was set back asks again and may have other totals by then.
+	kept := *receipt
+	kept.Published = &p.p.Totals
+	raw, err := json.Marshal(kept)
 	if err != nil {
 		return engine.Bugf("write the publish's receipt: %w", err)
 	}

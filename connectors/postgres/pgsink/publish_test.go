@@ -207,6 +207,7 @@ func TestPublishIsDoneOnce(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, again.AlreadyDone)
 	require.Equal(t, first.Applied, again.Applied)
+	require.EqualValues(t, 10, again.Published.Applied)
 	require.EqualValues(t, 11, b.count(b.dst, "SELECT count(*) FROM t"))
 	require.Zero(t, b.count(b.dst, `SELECT count(*) FROM pg_class WHERE relname LIKE '\_tranship\_%' AND relnamespace = 'public'::regnamespace`))
 
@@ -227,6 +228,7 @@ func TestPublishNeedsEverySplit(t *testing.T) {
 	require.NoError(t, err)
 	_, err = b.publish(s, p, r)
 	require.ErrorContains(t, err, "split b is not done")
+	require.ErrorIs(t, err, engine.ErrStagingLost)
 
 	_, err = s.Claim(b.ctx, p.Target, "b", 1)
 	require.NoError(t, err)

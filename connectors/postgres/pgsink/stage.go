@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/tranship-io/tranship/engine"
 )
 
@@ -295,8 +297,45 @@ func (s *Session) makeReady(ctx context.Context, c *conn, t *engine.Target, d *d
 // Abort implements engine.SinkSession.
 func (s *Session) Abort(ctx context.Context, t *engine.Target) error {
 	return s.with(ctx, "", func(c *conn) error {
-		return s.dropStaging(ctx, c, stagingPrefix(t.Route, t.Resource), func(name string) bool { return strings.HasPrefix(name, runPrefix(t)) })
+		missing, err := s.missingLedger(ctx, c)
+		if err != nil || len(missing) > 0 {
+			return err
+		}
+		published := false
+		if err := inTx(ctx, c, 0, func() error {
+			published, err = s.forget(ctx, c, t)
+			return err
+		}); err != nil || published {
+			return err
+		}
+		name := fmt.Sprintf("%s%d_", runPrefix(t), t.Generation)
+		return s.dropStaging(ctx, c, name, func(string) bool { return true })
 	})
+}
+
+// forget deletes an unpublished plan and its ledger rows, so that no epoch of it
+// can commit any more.
+func (s *Session) forget(ctx context.Context, c *conn, t *engine.Target) (published bool, err error) {
+	k := keyOf(t)
+	var f fenceRow
+	err = f.scan(c.QueryRow(ctx, `SELECT `+fenceColumns+` FROM `+s.ledger.fence()+` WHERE `+fenceWhere+` FOR UPDATE`, k.installation, k.route, k.resource))
+	if err == pgx.ErrNoRows {
+		return false, nil
+	}
+	if err != nil {
+		return false, classify(err, "abort %s", t.Resource)
+	}
+	if f.PublishedRun == t.RunID {
+		return true, nil
+	}
+	for _, table := range []string{s.ledger.rows(), s.ledger.staged()} {
+		if _, err := c.Exec(ctx, `DELETE FROM `+table+` WHERE `+runWhere+` AND generation = $5`, k.installation, k.route, k.resource, t.RunID, t.Generation); err != nil {
+			return false, classify(err, "abort %s", t.Resource)
+		}
+	}
+	_, err = c.Exec(ctx, `UPDATE `+s.ledger.fence()+` SET frozen_run = '', claimed = false, plan = NULL, updated_at = now()
+		WHERE `+fenceWhere+` AND frozen_run = $4 AND frozen_generation = $5`, k.installation, k.route, k.resource, t.RunID, t.Generation)
+	return false, classify(err, "abort %s", t.Resource)
 }
 
 // dropStaging drops tables with the prefix, in any schema, that which accepts.
