@@ -1,8 +1,8 @@
 package events
 
 import (
+	"bytes"
 	"encoding/json"
-	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -40,7 +40,7 @@ func TestDecodeBroken(t *testing.T) {
 		_, err := f.Decode()
 		require.Error(t, err, payload)
 		var unknown *UnknownError
-		require.False(t, errors.As(err, &unknown), payload)
+		require.NotErrorAs(t, err, &unknown, payload)
 		require.Contains(t, err.Error(), string(TypeRunStarted))
 	}
 }
@@ -108,7 +108,7 @@ func FuzzDecode(f *testing.F) {
 			t.Fatalf("decode what was encoded: %v", err)
 		}
 		second, err := json.Marshal(again)
-		if err != nil || string(second) != string(body) {
+		if err != nil || !bytes.Equal(second, body) {
 			t.Fatalf("decoding changed the payload: %s, then %s (%v)", body, second, err)
 		}
 	})

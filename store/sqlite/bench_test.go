@@ -70,11 +70,12 @@ func BenchmarkClaim(b *testing.B) {
 	}
 }
 
-func step(t testing.TB, l engine.Lease, c *engine.ClaimedSplit) engine.Progress {
+func step(tb testing.TB, l engine.Lease, c *engine.ClaimedSplit) engine.Progress {
+	tb.Helper()
 	p := engine.Progress{Split: c.ID, Claim: c.Claim, Epoch: c.Epoch, Position: json.RawMessage(`{"after":["1234567"]}`), Totals: engine.Totals{Read: c.Epoch}}
 	for _, body := range []events.Payload{events.EpochCommitted{Split: c.ID, Epoch: c.Epoch}, events.CheckpointSaved{Split: c.ID, Epoch: c.Epoch}} {
 		f, err := events.New(l.RunID, time.Now(), body)
-		require.NoError(t, err)
+		require.NoError(tb, err)
 		p.Facts = append(p.Facts, f)
 	}
 	return p

@@ -21,6 +21,7 @@ func open(t *testing.T, path string, opts ...sqlite.Option) *sqlite.Store {
 
 func TestConformance(t *testing.T) {
 	statetest.Run(t, func(t *testing.T) engine.State {
+		t.Helper()
 		return open(t, filepath.Join(t.TempDir(), "state.db"))
 	})
 }
@@ -28,16 +29,21 @@ func TestConformance(t *testing.T) {
 // machine is a folder: each process opens the file in it.
 type machine struct{ path string }
 
-func (m machine) Process(t *testing.T) engine.State { return open(t, m.path) }
+func (m machine) Process(t *testing.T) engine.State {
+	t.Helper()
+	return open(t, m.path)
+}
 
 // Kill closes the file, which lets the locks go as the kernel would, and tells
 // nobody. TestKilledProcess uses real processes and SIGKILL.
 func (m machine) Kill(t *testing.T, p engine.State) {
+	t.Helper()
 	require.NoError(t, p.(*sqlite.Store).Close())
 }
 
 func TestProcesses(t *testing.T) {
 	statetest.RunProcesses(t, func(t *testing.T) statetest.Machine {
+		t.Helper()
 		return machine{filepath.Join(t.TempDir(), "state.db")}
 	})
 }

@@ -255,3 +255,40 @@ func TestLockFollowsLinks(t *testing.T) {
 		require.ErrorIs(t, err, engine.ErrLocked)
 	}
 }
+
+// Two processes write to one file at the same time, for different pipelines;
+// none of them fails for the other.
+func TestWritersShareAFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state.db")
+	const commits = 50
+	errs := make(chan error, 2)
+	stores := [2]*sqlite.Store{}
+	runs := [2]engine.Lease{}
+	for i := range stores {
+		s := open(t, path)
+		r := route
+		r.Pipeline = fmt.Sprint("pipeline ", i)
+		run, _, err := s.StartRun(t.Context(), engine.StartRequest{Route: r, Version: "v1"})
+		require.NoError(t, err)
+		l, err := s.Acquire(t.Context(), run.ID, 0, "w", time.Hour)
+		require.NoError(t, err)
+		require.NoError(t, s.SavePlan(t.Context(), l.Fence, planOf(1), nil))
+		stores[i], runs[i] = s, l
+	}
+	for i, s := range stores {
+		go func() {
+			c, err := s.ClaimSplit(context.Background(), runs[i].Fence, nil)
+			for n := int64(1); err == nil && n <= commits; n++ {
+				err = s.Commit(context.Background(), runs[i].Fence, engine.Progress{Split: c.ID, Claim: c.Claim, Epoch: n})
+			}
+			errs <- err
+		}()
+	}
+	require.NoError(t, <-errs)
+	require.NoError(t, <-errs)
+	for i, s := range stores {
+		all, err := s.Splits(t.Context(), runs[i].RunID)
+		require.NoError(t, err)
+		require.EqualValues(t, commits, all[0].Epoch)
+	}
+}

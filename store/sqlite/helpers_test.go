@@ -24,17 +24,17 @@ func planOf(splits int) *engine.RunPlan {
 }
 
 // prepareRun starts a run with a plan of n splits, all claimed by slot 0.
-func prepareRun(t testing.TB, s *sqlite.Store, n int) (engine.Lease, []*engine.ClaimedSplit) {
-	t.Helper()
-	run, _, err := s.StartRun(t.Context(), engine.StartRequest{Route: route, Version: "v1"})
-	require.NoError(t, err)
-	l, err := s.Acquire(t.Context(), run.ID, 0, "test", time.Hour)
-	require.NoError(t, err)
-	require.NoError(t, s.SavePlan(t.Context(), l.Fence, planOf(n), nil))
+func prepareRun(tb testing.TB, s *sqlite.Store, n int) (engine.Lease, []*engine.ClaimedSplit) {
+	tb.Helper()
+	run, _, err := s.StartRun(tb.Context(), engine.StartRequest{Route: route, Version: "v1"})
+	require.NoError(tb, err)
+	l, err := s.Acquire(tb.Context(), run.ID, 0, "test", time.Hour)
+	require.NoError(tb, err)
+	require.NoError(tb, s.SavePlan(tb.Context(), l.Fence, planOf(n), nil))
 	var claimed []*engine.ClaimedSplit
 	for range n {
-		c, err := s.ClaimSplit(t.Context(), l.Fence, nil)
-		require.NoError(t, err)
+		c, err := s.ClaimSplit(tb.Context(), l.Fence, nil)
+		require.NoError(tb, err)
 		claimed = append(claimed, c)
 	}
 	return l, claimed

@@ -147,13 +147,13 @@ func TestKilledProcess(t *testing.T) {
 		}
 		facts, err := s.Facts(t.Context(), run.ID, 0, 0)
 		require.NoError(t, err)
-		require.EqualValues(t, sum, len(facts), "a fact for each commit")
+		require.Len(t, facts, int(sum), "a fact for each commit")
 		for i, f := range facts {
 			require.EqualValues(t, i+1, f.Number)
 		}
 		artifacts, err := s.Artifacts(t.Context(), run.ID, "public.orders")
 		require.NoError(t, err)
-		require.EqualValues(t, sum, len(artifacts), "an artifact for each commit")
+		require.Len(t, artifacts, int(sum), "an artifact for each commit")
 		require.NoError(t, s.Close())
 	}
 	t.Logf("%d commits in 12 lives", commits)

@@ -26,8 +26,7 @@ func acquireFile(path string) (*processLock, error) {
 		return nil, err
 	}
 	if err := tryLock(f); err != nil {
-		f.Close()
-		return nil, err
+		return nil, errors.Join(err, f.Close())
 	}
 	// For people who look; nobody reads it to decide anything.
 	if err := f.Truncate(0); err == nil {

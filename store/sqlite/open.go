@@ -99,8 +99,8 @@ func place(path string) (string, error) {
 		return "", engine.Permanentf(hint, "open state %q: %w", path, err)
 	}
 	abs = filepath.Join(dir, filepath.Base(abs))
-	if real, err := filepath.EvalSymlinks(abs); err == nil {
-		abs = real
+	if target, err := filepath.EvalSymlinks(abs); err == nil {
+		abs = target
 	}
 	f, err := os.OpenFile(abs, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {

@@ -143,5 +143,5 @@ func nullable(b []byte) any {
 	if len(b) == 0 {
 		return nil
 	}
-	return []byte(b)
+	return b
 }

@@ -115,7 +115,7 @@ func (t *tx) prepare(query string) (*sql.Stmt, error) {
 
 // exec runs a statement and returns the number of rows it changed.
 func (t *tx) exec(query string, args ...any) (int64, error) {
-	st, err := t.prepare(query)
+	st, err := t.prepare(query) //nolint:sqlclosecheck // The writer keeps it and closes it.
 	if err != nil {
 		return 0, err
 	}
@@ -140,7 +140,7 @@ type failedRow struct{ err error }
 func (f failedRow) Scan(...any) error { return f.err }
 
 func (t *tx) row(query string, args ...any) scanner {
-	st, err := t.prepare(query)
+	st, err := t.prepare(query) //nolint:sqlclosecheck // The writer keeps it and closes it.
 	if err != nil {
 		return failedRow{err}
 	}
@@ -149,7 +149,7 @@ func (t *tx) row(query string, args ...any) scanner {
 
 // rows calls each with every row of a query.
 func (t *tx) rows(each func(scanner) error, query string, args ...any) error {
-	st, err := t.prepare(query)
+	st, err := t.prepare(query) //nolint:sqlclosecheck // The writer keeps it and closes it.
 	if err != nil {
 		return err
 	}

@@ -136,5 +136,6 @@ func TestDeterministic(t *testing.T) {
 		}
 		return s.Snapshot()
 	}
-	require.Equal(t, history(), history())
+	first := history()
+	require.Equal(t, first, history())
 }

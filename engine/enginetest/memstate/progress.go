@@ -64,7 +64,10 @@ func (s *Store) owned(f engine.Fence, p engine.Progress, kind engine.SplitKind) 
 	if sp.Kind != kind {
 		return nil, nil, engine.Bugf("commit split %q: it is a %s split", p.Split, sp.Kind)
 	}
-	return r, sp, r.checkFacts(p.Facts)
+	if err := r.checkFacts(p.Facts); err != nil {
+		return nil, nil, err
+	}
+	return r, sp, nil
 }
 
 func (r *runRec) store(sp *splitRec, p engine.Progress) {

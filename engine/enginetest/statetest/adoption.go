@@ -2,7 +2,6 @@ package statetest
 
 import (
 	"encoding/json"
-	"testing"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
@@ -30,8 +29,9 @@ func adopted(run uuid.UUID) engine.Adoption {
 	}
 }
 
-var adoptionTests = map[string]func(*testing.T, *world){
-	"goes on where the ledger is": func(t *testing.T, w *world) {
+var adoptionTests = map[string]func(*world){
+	"goes on where the ledger is": func(w *world) {
+		t := w.t
 		id := uuid.Must(uuid.NewV7())
 		a := adopted(id)
 		require.NoError(t, w.AdoptRoute(w.ctx, route, "adopted", a))
@@ -73,18 +73,30 @@ var adoptionTests = map[string]func(*testing.T, *world){
 		w.finish(t, l, engine.StateCompleted, false)
 		require.Greater(t, w.start(t, "v1").Ordinal, int64(12))
 	},
-	"of a published run starts the next": func(t *testing.T, w *world) {
+	"of a published run starts the next": func(w *world) {
+		t := w.t
 		a := adopted(uuid.Must(uuid.NewV7()))
 		a.Resources = a.Resources[:1]
+		a.Ordinal = 20 // A later run never got as far as a resource.
 		require.NoError(t, w.AdoptRoute(w.ctx, route, "adopted", a))
 		require.Empty(t, must(w.ListRuns(w.ctx, "", 10))(t))
 		run, resumed, err := w.StartRun(w.ctx, engine.StartRequest{Route: route, Version: "adopted"})
 		require.NoError(t, err)
 		require.False(t, resumed)
-		require.Greater(t, run.Ordinal, int64(12))
+		require.Greater(t, run.Ordinal, int64(20))
 		require.Equal(t, a.Installation, run.Route.Installation)
 	},
-	"of two installations is refused": func(t *testing.T, w *world) {
+	"minds ordinals of every resource": func(w *world) {
+		t := w.t
+		a := adopted(uuid.Must(uuid.NewV7()))
+		a.Ordinal = 1
+		require.NoError(t, w.AdoptRoute(w.ctx, route, "adopted", a))
+		run, _, err := w.StartRun(w.ctx, engine.StartRequest{Route: route, Version: "v1"})
+		require.NoError(t, err)
+		require.Greater(t, run.Ordinal, int64(12))
+	},
+	"of two installations is refused": func(w *world) {
+		t := w.t
 		run := w.start(t, "v1")
 		w.unchanged(t, run.ID, func() {
 			err := w.AdoptRoute(w.ctx, route, "adopted", adopted(uuid.Must(uuid.NewV7())))
@@ -93,7 +105,8 @@ var adoptionTests = map[string]func(*testing.T, *world){
 		})
 		require.Len(t, must(w.ListRuns(w.ctx, "", 10))(t), 1)
 	},
-	"opens a completed run again": func(t *testing.T, w *world) {
+	"opens a completed run again": func(w *world) {
+		t := w.t
 		id := uuid.Must(uuid.NewV7())
 		a := adopted(id)
 		require.NoError(t, w.AdoptRoute(w.ctx, route, "v1", a))
@@ -117,7 +130,8 @@ var adoptionTests = map[string]func(*testing.T, *world){
 		require.Equal(t, "b/0", c.ID)
 		require.EqualValues(t, 9, c.Epoch)
 	},
-	"gives an unplanned run its plan": func(t *testing.T, w *world) {
+	"gives an unplanned run its plan": func(w *world) {
+		t := w.t
 		run := w.start(t, "v1")
 		a := adopted(run.ID)
 		a.Installation = run.Route.Installation
@@ -130,7 +144,8 @@ var adoptionTests = map[string]func(*testing.T, *world){
 		require.NotNil(t, mustLoad(t, w, again))
 		require.Equal(t, "b/0", w.claim(t, w.acquire(t, again, 0)).ID)
 	},
-	"of a run published whole that is unfinished here leaves nothing to do": func(t *testing.T, w *world) {
+	"of a run published whole that is unfinished here leaves nothing to do": func(w *world) {
+		t := w.t
 		run := w.start(t, "v1")
 		a := adopted(run.ID)
 		a.Installation, a.Resources = run.Route.Installation, a.Resources[:1]
@@ -140,14 +155,16 @@ var adoptionTests = map[string]func(*testing.T, *world){
 		_, err := w.ClaimSplit(w.ctx, w.acquire(t, again, 0).Fence, nil)
 		require.ErrorIs(t, err, engine.ErrSplitDone)
 	},
-	"superseded runs raise no ordinal": func(t *testing.T, w *world) {
+	"superseded runs raise no ordinal": func(w *world) {
+		t := w.t
 		run := w.start(t, "v1")
 		w.start(t, "v2")
 		_, err := w.RaiseOrdinal(w.ctx, run.ID, 99)
 		var stale *engine.StaleError
 		require.ErrorAs(t, err, &stale)
 	},
-	"superseded by another version": func(t *testing.T, w *world) {
+	"superseded by another version": func(w *world) {
+		t := w.t
 		id := uuid.Must(uuid.NewV7())
 		require.NoError(t, w.AdoptRoute(w.ctx, route, "adopted", adopted(id)))
 		run := w.start(t, "v1")

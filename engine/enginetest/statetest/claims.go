@@ -2,26 +2,28 @@ package statetest
 
 import (
 	"encoding/json"
-	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranship-io/tranship/engine"
 )
 
-var claimTests = map[string]func(*testing.T, *world){
-	"go in plan order and publish early": func(t *testing.T, w *world) {
+var claimTests = map[string]func(*world){
+	"go in plan order and publish early": func(w *world) {
+		t := w.t
 		_, l := w.begin(t, resource("b", 2), resource("a", 1))
 		require.Equal(t, []string{"b/0", "b/1", engine.PublishSplit("b"), "a/0", engine.PublishSplit("a")}, w.workAll(t, l))
 	},
-	"set all slots to one resource": func(t *testing.T, w *world) {
+	"set all slots to one resource": func(w *world) {
+		t := w.t
 		run, l0 := w.begin(t, resource("a", 2), resource("b", 1))
 		l1, l2 := w.acquire(t, run, 1), w.acquire(t, run, 2)
 		require.Equal(t, "a/0", w.claim(t, l0).ID)
 		require.Equal(t, "a/1", w.claim(t, l1).ID)
 		require.Equal(t, "b/0", w.claim(t, l2).ID)
 	},
-	"wait for publish until all is read": func(t *testing.T, w *world) {
+	"wait for publish until all is read": func(w *world) {
+		t := w.t
 		run, l0 := w.begin(t, resource("a", 2))
 		l1 := w.acquire(t, run, 1)
 		first, second := w.claim(t, l0), w.claim(t, l1)
@@ -44,7 +46,8 @@ var claimTests = map[string]func(*testing.T, *world){
 		_, err := w.ClaimSplit(w.ctx, l0.Fence, nil)
 		require.ErrorIs(t, err, engine.ErrSplitDone)
 	},
-	"leave excluded resources alone": func(t *testing.T, w *world) {
+	"leave excluded resources alone": func(w *world) {
+		t := w.t
 		_, l := w.begin(t, resource("a", 1), resource("b", 1))
 		b := w.claim(t, l, "a")
 		require.Equal(t, "b/0", b.ID)
@@ -57,7 +60,8 @@ var claimTests = map[string]func(*testing.T, *world){
 		require.ErrorIs(t, err, engine.ErrSplitDone, "nothing is left but what is excluded")
 		require.Equal(t, "a/0", w.claim(t, l).ID)
 	},
-	"bump the number and carry the checkpoint": func(t *testing.T, w *world) {
+	"bump the number and carry the checkpoint": func(w *world) {
+		t := w.t
 		run, l := w.begin(t, resource("a", 1))
 		c := w.claim(t, l)
 		require.EqualValues(t, 1, c.Claim)
@@ -82,7 +86,8 @@ var claimTests = map[string]func(*testing.T, *world){
 			requireStale(t, w.ReturnSplit(w.ctx, l.Fence, c.ID, c.Claim), "claim")
 		})
 	},
-	"are raised above what the ledger has": func(t *testing.T, w *world) {
+	"are raised above what the ledger has": func(w *world) {
+		t := w.t
 		run, l := w.begin(t, resource("a", 2))
 		l1 := w.acquire(t, run, 1)
 		c := w.claim(t, l)
@@ -105,7 +110,8 @@ var claimTests = map[string]func(*testing.T, *world){
 		require.NoError(t, w.ReturnSplit(w.ctx, l.Fence, c.ID, n))
 		require.Equal(t, n+1, w.claim(t, l).Claim)
 	},
-	"pass to others when a lease ends": func(t *testing.T, w *world) {
+	"pass to others when a lease ends": func(w *world) {
+		t := w.t
 		run, l0 := w.begin(t, resource("a", 1))
 		l1, err := w.Acquire(w.ctx, run.ID, 1, "slow", short)
 		require.NoError(t, err)
@@ -122,7 +128,8 @@ var claimTests = map[string]func(*testing.T, *world){
 		_, err = w.Renew(w.ctx, l1, long)
 		require.NoError(t, err)
 	},
-	"of an ended run are refused": func(t *testing.T, w *world) {
+	"of an ended run are refused": func(w *world) {
+		t := w.t
 		run, l0 := w.begin(t, resource("a", 2))
 		l1 := w.acquire(t, run, 1)
 		require.NoError(t, w.FinishRun(w.ctx, l0.Fence, engine.RunEnd{State: engine.StateFailed, Resumable: true}))
@@ -131,7 +138,8 @@ var claimTests = map[string]func(*testing.T, *world){
 			requireStale(t, err, "generation")
 		})
 	},
-	"of unknown splits are stale": func(t *testing.T, w *world) {
+	"of unknown splits are stale": func(w *world) {
+		t := w.t
 		run, l := w.begin(t, resource("a", 1))
 		w.unchanged(t, run.ID, func() {
 			requireStale(t, w.Commit(w.ctx, l.Fence, engine.Progress{Split: "z/0", Claim: 1}), "claim")

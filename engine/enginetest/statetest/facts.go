@@ -2,7 +2,6 @@ package statetest
 
 import (
 	"sync"
-	"testing"
 
 	"github.com/stretchr/testify/require"
 
@@ -10,8 +9,9 @@ import (
 	"github.com/tranship-io/tranship/events"
 )
 
-var factTests = map[string]func(*testing.T, *world){
-	"are kept as they are": func(t *testing.T, w *world) {
+var factTests = map[string]func(*world){
+	"are kept as they are": func(w *world) {
+		t := w.t
 		run := w.start(t, "v1")
 		l := w.acquire(t, run, 0)
 		f := fact(t, run.ID, events.SchemaChanged{Resource: `public."Ördërs"`, Statement: "ALTER …"})
@@ -21,7 +21,8 @@ var factTests = map[string]func(*testing.T, *world){
 		f.Number = 1
 		require.Equal(t, f, got[0])
 	},
-	"are read in pages": func(t *testing.T, w *world) {
+	"are read in pages": func(w *world) {
+		t := w.t
 		run := w.start(t, "v1")
 		l := w.acquire(t, run, 0)
 		for i := range 7 {
@@ -35,7 +36,8 @@ var factTests = map[string]func(*testing.T, *world){
 		require.NoError(t, err)
 		require.Empty(t, none)
 	},
-	"are stored once": func(t *testing.T, w *world) {
+	"are stored once": func(w *world) {
+		t := w.t
 		run := w.start(t, "v1")
 		l := w.acquire(t, run, 0)
 		a, b := fact(t, run.ID, events.RunStarted{Slots: 1}), fact(t, run.ID, events.RunStarted{Slots: 2})
@@ -43,7 +45,8 @@ var factTests = map[string]func(*testing.T, *world){
 		require.NoError(t, w.AppendFacts(w.ctx, l.Fence, []events.Fact{a, b}), "a repeated call (invariant 4)")
 		require.Len(t, w.facts(t, run.ID), 2)
 	},
-	"of another run are refused": func(t *testing.T, w *world) {
+	"of another run are refused": func(w *world) {
+		t := w.t
 		run, l := w.begin(t, resource("a", 1))
 		c := w.claim(t, l)
 		other := run
@@ -54,7 +57,8 @@ var factTests = map[string]func(*testing.T, *world){
 			requireClass(t, err, engine.Bug)
 		})
 	},
-	"have no gaps under concurrency": func(t *testing.T, w *world) {
+	"have no gaps under concurrency": func(w *world) {
+		t := w.t
 		run := w.start(t, "v1")
 		var wg sync.WaitGroup
 		for slot := range 8 {

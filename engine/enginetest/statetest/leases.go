@@ -1,16 +1,15 @@
 package statetest
 
 import (
-	"testing"
-
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranship-io/tranship/engine"
 	"github.com/tranship-io/tranship/events"
 )
 
-var leaseTests = map[string]func(*testing.T, *world){
-	"exclude each other": func(t *testing.T, w *world) {
+var leaseTests = map[string]func(*world){
+	"exclude each other": func(w *world) {
+		t := w.t
 		run := w.start(t, "v1")
 		l := w.acquire(t, run, 0)
 		require.EqualValues(t, 1, l.Generation)
@@ -25,7 +24,8 @@ var leaseTests = map[string]func(*testing.T, *world){
 		require.Equal(t, 2, other.Attempt, "attempts count over all slots")
 		require.Equal(t, 2, must(w.GetRun(w.ctx, run.ID))(t).Attempts)
 	},
-	"expire": func(t *testing.T, w *world) {
+	"expire": func(w *world) {
+		t := w.t
 		run, main := w.begin(t, resource("a", 2))
 		l, err := w.Acquire(w.ctx, run.ID, 1, "first", short)
 		require.NoError(t, err)
@@ -48,7 +48,8 @@ var leaseTests = map[string]func(*testing.T, *world){
 		require.Equal(t, c.ID, w.claim(t, next).ID)
 		require.NoError(t, w.EndAttempt(w.ctx, main, nil))
 	},
-	"are renewed in time": func(t *testing.T, w *world) {
+	"are renewed in time": func(w *world) {
+		t := w.t
 		run := w.start(t, "v1")
 		l, err := w.Acquire(w.ctx, run.ID, 0, "first", short)
 		require.NoError(t, err)
@@ -58,7 +59,8 @@ var leaseTests = map[string]func(*testing.T, *world){
 		_, err = w.Acquire(w.ctx, run.ID, 0, "second", long)
 		require.ErrorIs(t, err, engine.ErrLocked)
 	},
-	"end with their attempt": func(t *testing.T, w *world) {
+	"end with their attempt": func(w *world) {
+		t := w.t
 		run, l := w.begin(t, resource("a", 1))
 		c := w.claim(t, l)
 		facts := []events.Fact{fact(t, run.ID, events.AttemptHandedOver{Reason: "stop"})}
@@ -74,13 +76,15 @@ var leaseTests = map[string]func(*testing.T, *world){
 		require.Equal(t, l.Generation+1, next.Generation)
 		require.Equal(t, 2, next.Attempt)
 	},
-	"can finish the run after their attempt": func(t *testing.T, w *world) {
+	"can finish the run after their attempt": func(w *world) {
+		t := w.t
 		run, l := w.begin(t)
 		require.NoError(t, w.EndAttempt(w.ctx, l, nil))
 		require.NoError(t, w.FinishRun(w.ctx, l.Fence, engine.RunEnd{State: engine.StateCompleted}))
 		require.Equal(t, engine.StateCompleted, must(w.GetRun(w.ctx, run.ID))(t).State)
 	},
-	"carry the owner's wish": func(t *testing.T, w *world) {
+	"carry the owner's wish": func(w *world) {
+		t := w.t
 		run := w.start(t, "v1")
 		l := w.acquire(t, run, 0)
 		for _, want := range []engine.Desired{engine.DesiredPause, engine.DesiredRun, engine.DesiredPause} {
@@ -93,7 +97,8 @@ var leaseTests = map[string]func(*testing.T, *world){
 		l = w.acquire(t, again, 0)
 		require.Equal(t, engine.DesiredRun, must(w.Renew(w.ctx, l, long))(t), "resuming is wanting it to run")
 	},
-	"a resting run is canceled at once": func(t *testing.T, w *world) {
+	"a resting run is canceled at once": func(w *world) {
+		t := w.t
 		for _, end := range []engine.RunState{engine.StatePaused, engine.StateFailed} {
 			run := w.start(t, "v1")
 			w.finish(t, w.acquire(t, run, 0), end, end == engine.StateFailed)
@@ -111,14 +116,16 @@ var leaseTests = map[string]func(*testing.T, *world){
 			w.finish(t, w.acquire(t, w.start(t, "v1"), 0), engine.StateCompleted, false)
 		}
 	},
-	"a run asked to cancel is not resumed": func(t *testing.T, w *world) {
+	"a run asked to cancel is not resumed": func(w *world) {
+		t := w.t
 		run := w.start(t, "v1")
 		require.NoError(t, w.EndAttempt(w.ctx, w.acquire(t, run, 0), nil))
 		require.NoError(t, w.SetDesired(w.ctx, run.ID, engine.DesiredCancel))
 		require.NotEqual(t, run.ID, w.start(t, "v1").ID)
 		require.Equal(t, engine.StateCanceled, must(w.GetRun(w.ctx, run.ID))(t).State)
 	},
-	"need a holder": func(t *testing.T, w *world) {
+	"need a holder": func(w *world) {
+		t := w.t
 		run := w.start(t, "v1")
 		_, err := w.Acquire(w.ctx, run.ID, 0, "", long)
 		requireClass(t, err, engine.Bug)

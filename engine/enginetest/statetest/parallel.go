@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
-	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -15,8 +14,9 @@ import (
 	"github.com/tranship-io/tranship/events"
 )
 
-var parallelTests = map[string]func(*testing.T, *world){
-	"eight slots do each split once": func(t *testing.T, w *world) {
+var parallelTests = map[string]func(*world){
+	"eight slots do each split once": func(w *world) {
+		t := w.t
 		const slots, epochs = 8, 3
 		run, main := w.begin(t, resource("a", 9), resource("b", 5), resource("c", 0))
 		owners := sync.Map{}

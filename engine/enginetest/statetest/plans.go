@@ -10,8 +10,9 @@ import (
 	"github.com/tranship-io/tranship/events"
 )
 
-var planTests = map[string]func(*testing.T, *world){
-	"are frozen": func(t *testing.T, w *world) {
+var planTests = map[string]func(*world){
+	"are frozen": func(w *world) {
+		t := w.t
 		run := w.start(t, "v1")
 		l := w.acquire(t, run, 0)
 		none, err := w.LoadPlan(w.ctx, run.ID)
@@ -42,17 +43,20 @@ var planTests = map[string]func(*testing.T, *world){
 			requireClass(t, w.SavePlan(w.ctx, l.Fence, &engine.RunPlan{Resources: []*engine.ResourcePlan{resource("c", 1)}}, nil), engine.Bug)
 		})
 	},
-	"may be empty": func(t *testing.T, w *world) {
+	"may be empty": func(w *world) {
+		t := w.t
 		run, l := w.begin(t)
 		require.NotNil(t, mustLoad(t, w, run))
 		_, err := w.ClaimSplit(w.ctx, l.Fence, nil)
 		require.ErrorIs(t, err, engine.ErrSplitDone)
 	},
-	"of an empty resource only publish": func(t *testing.T, w *world) {
+	"of an empty resource only publish": func(w *world) {
+		t := w.t
 		_, l := w.begin(t, resource("a", 0))
 		require.Equal(t, []string{engine.PublishSplit("a")}, w.workAll(t, l))
 	},
-	"a plan that can't be stored leaves nothing": func(t *testing.T, w *world) {
+	"a plan that can't be stored leaves nothing": func(w *world) {
+		t := w.t
 		run := w.start(t, "v1")
 		l := w.acquire(t, run, 0)
 		twice := resource("a", 2)
@@ -62,7 +66,8 @@ var planTests = map[string]func(*testing.T, *world){
 			requireClass(t, w.SavePlan(w.ctx, l.Fence, &engine.RunPlan{Resources: []*engine.ResourcePlan{resource("a", 1), resource("a", 1)}}, nil), engine.Bug)
 		})
 	},
-	"a resource is planned anew": func(t *testing.T, w *world) {
+	"a resource is planned anew": func(w *world) {
+		t := w.t
 		run, l := w.begin(t, resource("a", 2), resource("b", 1))
 		second := w.acquire(t, run, 1)
 		mine, theirs := w.claim(t, l), w.claim(t, second)

@@ -23,20 +23,29 @@ type Machine interface {
 
 // RunProcesses runs the tests of States that belong to one machine.
 func RunProcesses(t *testing.T, open func(t *testing.T) Machine) {
+	t.Helper()
 	for name, test := range processTests {
 		t.Run("processes/"+name, func(t *testing.T) {
 			t.Parallel()
-			test(t, open(t))
+			test(host{t: t, Machine: open(t)})
 		})
 	}
 }
 
-func process(t *testing.T, m Machine) *world {
-	return &world{ctx: t.Context(), State: m.Process(t)}
+// host is a machine under test.
+type host struct {
+	Machine
+	t *testing.T
 }
 
-var processTests = map[string]func(*testing.T, Machine){
-	"one works on a route": func(t *testing.T, m Machine) {
+func process(t *testing.T, m Machine) *world {
+	t.Helper()
+	return &world{t: t, ctx: t.Context(), State: m.Process(t)}
+}
+
+var processTests = map[string]func(host){
+	"one works on a route": func(h host) {
+		t, m := h.t, h.Machine
 		a, b := process(t, m), process(t, m)
 		require.Equal(t, must(a.Installation(a.ctx))(t), must(b.Installation(b.ctx))(t))
 		run := a.start(t, "v1")
@@ -65,7 +74,8 @@ var processTests = map[string]func(*testing.T, Machine){
 		_, _, err := a.StartRun(a.ctx, engine.StartRequest{Route: route, Version: "v1"})
 		require.ErrorIs(t, err, engine.ErrLocked)
 	},
-	"a dead one is followed at once": func(t *testing.T, m Machine) {
+	"a dead one is followed at once": func(h host) {
+		t, m := h.t, h.Machine
 		a := process(t, m)
 		run, l := a.begin(t, resource("a", 2))
 		l1 := a.acquire(t, run, 1)
@@ -93,7 +103,8 @@ var processTests = map[string]func(*testing.T, Machine){
 			}
 		})
 	},
-	"a slot can be taken over without starting": func(t *testing.T, m Machine) {
+	"a slot can be taken over without starting": func(h host) {
+		t, m := h.t, h.Machine
 		a := process(t, m)
 		run, l := a.begin(t, resource("a", 1))
 		m.Kill(t, a.State)
@@ -102,7 +113,8 @@ var processTests = map[string]func(*testing.T, Machine){
 		require.Greater(t, next.Generation, l.Generation)
 		require.Equal(t, "a/0", b.claim(t, next).ID)
 	},
-	"different pipelines run side by side": func(t *testing.T, m Machine) {
+	"different pipelines run side by side": func(h host) {
+		t, m := h.t, h.Machine
 		a, b := process(t, m), process(t, m)
 		run, l := a.begin(t, resource("a", 1))
 		other := route
@@ -115,7 +127,8 @@ var processTests = map[string]func(*testing.T, Machine){
 		require.Len(t, b.workAll(t, l2), 2)
 		require.NotEqual(t, run.ID, run2.ID)
 	},
-	"a wish comes from another one": func(t *testing.T, m Machine) {
+	"a wish comes from another one": func(h host) {
+		t, m := h.t, h.Machine
 		a, b := process(t, m), process(t, m)
 		run := a.start(t, "v1")
 		l := a.acquire(t, run, 0)

@@ -2,7 +2,6 @@ package statetest
 
 import (
 	"encoding/json"
-	"testing"
 
 	"github.com/stretchr/testify/require"
 
@@ -10,8 +9,9 @@ import (
 	"github.com/tranship-io/tranship/events"
 )
 
-var progressTests = map[string]func(*testing.T, *world){
-	"is stored whole": func(t *testing.T, w *world) {
+var progressTests = map[string]func(*world){
+	"is stored whole": func(w *world) {
+		t := w.t
 		run, l := w.begin(t, resource("a", 1), resource("b", 1))
 		c := w.claim(t, l)
 		p := engine.Progress{Split: c.ID, Claim: c.Claim, Epoch: 1, Position: json.RawMessage(`{"k":1}`), Totals: totals(5),
@@ -38,7 +38,8 @@ var progressTests = map[string]func(*testing.T, *world){
 		require.False(t, s.Owned)
 		require.Empty(t, s.Position)
 	},
-	"goes back when the ledger says so": func(t *testing.T, w *world) {
+	"goes back when the ledger says so": func(w *world) {
+		t := w.t
 		run, l := w.begin(t, resource("a", 1))
 		c := w.claim(t, l)
 		require.NoError(t, w.Commit(w.ctx, l.Fence, engine.Progress{Split: c.ID, Claim: c.Claim, Epoch: 5, Position: json.RawMessage(`5`), Totals: totals(5)}))
@@ -47,7 +48,8 @@ var progressTests = map[string]func(*testing.T, *world){
 		require.EqualValues(t, 3, s.Epoch)
 		require.Equal(t, totals(3), s.Totals)
 	},
-	"under a stale number leaves nothing": func(t *testing.T, w *world) {
+	"under a stale number leaves nothing": func(w *world) {
+		t := w.t
 		run, l := w.begin(t, resource("a", 1))
 		c := w.claim(t, l)
 		p := engine.Progress{Split: c.ID, Claim: c.Claim, Epoch: 1, Position: json.RawMessage(`1`), Totals: totals(2),
@@ -66,7 +68,8 @@ var progressTests = map[string]func(*testing.T, *world){
 			requireStale(t, w.Commit(w.ctx, other.Fence, p), "claim")
 		})
 	},
-	"of a publish stores the cursor": func(t *testing.T, w *world) {
+	"of a publish stores the cursor": func(w *world) {
+		t := w.t
 		run, l := w.begin(t, resource("a", 1))
 		w.finishSplit(t, l, w.claim(t, l))
 		c := w.claim(t, l)
@@ -92,14 +95,30 @@ var progressTests = map[string]func(*testing.T, *world){
 		require.Zero(t, must(w.Cursor(w.ctx, other, "a"))(t))
 		require.Zero(t, must(w.Cursor(w.ctx, route, "b"))(t))
 	},
-	"of reading is no publish": func(t *testing.T, w *world) {
+	"of reading is no publish": func(w *world) {
+		t := w.t
 		run, l := w.begin(t, resource("a", 1))
 		c := w.claim(t, l)
 		w.unchanged(t, run.ID, func() {
 			requireClass(t, w.CommitPublish(w.ctx, l.Fence, engine.Progress{Split: c.ID, Claim: c.Claim, Epoch: 1}, json.RawMessage(`1`), nil), engine.Bug)
 		})
 	},
-	"the cursor follows the last publish": func(t *testing.T, w *world) {
+	"of a publish waits for rows taken back": func(w *world) {
+		t := w.t
+		run, l := w.begin(t, resource("a", 1))
+		read := w.claim(t, l)
+		w.finishSplit(t, l, read)
+		c := w.claim(t, l)
+		require.Equal(t, engine.SplitPublish, c.Kind)
+		// The ledger was found behind (P3): the split is not done after all.
+		require.NoError(t, w.Commit(w.ctx, l.Fence, engine.Progress{Split: read.ID, Claim: read.Claim, Epoch: 0}))
+		w.unchanged(t, run.ID, func() {
+			err := w.CommitPublish(w.ctx, l.Fence, engine.Progress{Split: c.ID, Claim: c.Claim, Epoch: 1}, json.RawMessage(`1`), nil)
+			requireClass(t, err, engine.Bug)
+		})
+	},
+	"the cursor follows the last publish": func(w *world) {
+		t := w.t
 		for i, cursor := range []json.RawMessage{json.RawMessage(`1`), json.RawMessage(`2`), nil} {
 			_, l := w.begin(t, resource("a", 0))
 			c := w.claim(t, l)
@@ -109,7 +128,8 @@ var progressTests = map[string]func(*testing.T, *world){
 			require.Equal(t, string(cursor), string(got.Cursor), i)
 		}
 	},
-	"survives hand-over and restart": func(t *testing.T, w *world) {
+	"survives hand-over and restart": func(w *world) {
+		t := w.t
 		run, l := w.begin(t, resource("a", 2))
 		c := w.claim(t, l)
 		require.NoError(t, w.Commit(w.ctx, l.Fence, engine.Progress{Split: c.ID, Claim: c.Claim, Epoch: 7, Position: json.RawMessage(`{"k":7}`), Totals: totals(7)}))

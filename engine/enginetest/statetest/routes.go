@@ -2,7 +2,6 @@ package statetest
 
 import (
 	"encoding/json"
-	"testing"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
@@ -10,14 +9,16 @@ import (
 	"github.com/tranship-io/tranship/engine"
 )
 
-var routeTests = map[string]func(*testing.T, *world){
-	"the installation is one": func(t *testing.T, w *world) {
+var routeTests = map[string]func(*world){
+	"the installation is one": func(w *world) {
+		t := w.t
 		a := must(w.Installation(w.ctx))(t)
 		_, err := uuid.Parse(a)
 		require.NoError(t, err)
 		require.Equal(t, a, must(w.Installation(w.ctx))(t))
 	},
-	"are known once a run began": func(t *testing.T, w *world) {
+	"are known once a run began": func(w *world) {
+		t := w.t
 		_, known, err := w.RouteKnown(w.ctx, route)
 		require.NoError(t, err)
 		require.False(t, known)
@@ -35,7 +36,8 @@ var routeTests = map[string]func(*testing.T, *world){
 			require.False(t, known)
 		}
 	},
-	"are reset": func(t *testing.T, w *world) {
+	"are reset": func(w *world) {
+		t := w.t
 		require.NoError(t, w.ResetResource(w.ctx, route, "a"), "of an unknown route there is nothing to forget")
 		publish := func(l engine.Lease, cursor string) {
 			t.Helper()
@@ -58,7 +60,8 @@ var routeTests = map[string]func(*testing.T, *world){
 		w.finish(t, l, engine.StateCompleted, false)
 		require.Equal(t, engine.RouteCursor{Cursor: json.RawMessage(`"a2"`), Seen: []engine.RowID{{1}}}, must(w.Cursor(w.ctx, route, "a"))(t))
 	},
-	"a reset outlives the run that it interrupts": func(t *testing.T, w *world) {
+	"a reset outlives the run that it interrupts": func(w *world) {
+		t := w.t
 		run, l := w.begin(t, resource("a", 1))
 		w.finish(t, l, engine.StatePaused, false)
 		require.NoError(t, w.ResetResource(w.ctx, route, "a"))

@@ -11,8 +11,9 @@ import (
 	"github.com/tranship-io/tranship/events"
 )
 
-var runTests = map[string]func(*testing.T, *world){
-	"a new run": func(t *testing.T, w *world) {
+var runTests = map[string]func(*world){
+	"a new run": func(w *world) {
+		t := w.t
 		own, err := w.Installation(w.ctx)
 		require.NoError(t, err)
 		run, resumed, err := w.StartRun(w.ctx, engine.StartRequest{Route: route, Version: "v1"})
@@ -29,7 +30,8 @@ var runTests = map[string]func(*testing.T, *world){
 		require.NoError(t, err)
 		require.Equal(t, run, got)
 	},
-	"unfinished runs of the same version are resumed": func(t *testing.T, w *world) {
+	"unfinished runs of the same version are resumed": func(w *world) {
+		t := w.t
 		run := w.start(t, "v1")
 		for _, end := range []struct {
 			state     engine.RunState
@@ -56,7 +58,8 @@ var runTests = map[string]func(*testing.T, *world){
 			require.True(t, again.EndedAt.IsZero())
 		}
 	},
-	"finished runs are followed by new ones": func(t *testing.T, w *world) {
+	"finished runs are followed by new ones": func(w *world) {
+		t := w.t
 		for i, end := range []engine.RunState{engine.StateCompleted, engine.StateFailed, engine.StateCanceled} {
 			run, resumed, err := w.StartRun(w.ctx, engine.StartRequest{Route: route, Version: "v1"})
 			require.NoError(t, err)
@@ -65,7 +68,8 @@ var runTests = map[string]func(*testing.T, *world){
 			w.finish(t, w.acquire(t, run, 0), end, false)
 		}
 	},
-	"another version supersedes": func(t *testing.T, w *world) {
+	"another version supersedes": func(w *world) {
+		t := w.t
 		old := w.start(t, "v1")
 		l := w.acquire(t, old, 0)
 		w.finish(t, l, engine.StatePaused, false)
@@ -75,7 +79,8 @@ var runTests = map[string]func(*testing.T, *world){
 		require.EqualValues(t, 2, run.Ordinal)
 		requireSuperseded(t, w, old, run)
 	},
-	"restart supersedes": func(t *testing.T, w *world) {
+	"restart supersedes": func(w *world) {
+		t := w.t
 		old := w.start(t, "v1")
 		l := w.acquire(t, old, 0)
 		require.NoError(t, w.EndAttempt(w.ctx, l, nil))
@@ -89,7 +94,8 @@ var runTests = map[string]func(*testing.T, *world){
 			requireStale(t, w.FinishRun(w.ctx, l.Fence, engine.RunEnd{State: engine.StateCompleted}), "generation")
 		})
 	},
-	"live workers lock a run": func(t *testing.T, w *world) {
+	"live workers lock a run": func(w *world) {
+		t := w.t
 		run := w.start(t, "v1")
 		l := w.acquire(t, run, 1)
 		w.unchanged(t, run.ID, func() {
@@ -106,7 +112,8 @@ var runTests = map[string]func(*testing.T, *world){
 		require.NoError(t, err, "another pipeline is not locked")
 		require.EqualValues(t, 1, run2.Ordinal, "ordinals count per route")
 	},
-	"ordinals only grow": func(t *testing.T, w *world) {
+	"ordinals only grow": func(w *world) {
+		t := w.t
 		run, _, err := w.StartRun(w.ctx, engine.StartRequest{Route: route, Version: "v1", AtLeastOrdinal: 7})
 		require.NoError(t, err)
 		require.Greater(t, run.Ordinal, int64(7))
@@ -120,14 +127,16 @@ var runTests = map[string]func(*testing.T, *world){
 		next := w.start(t, "v1")
 		require.Greater(t, next.Ordinal, raised.Ordinal)
 	},
-	"the ordinal of a frozen plan stays": func(t *testing.T, w *world) {
+	"the ordinal of a frozen plan stays": func(w *world) {
+		t := w.t
 		run, _ := w.begin(t, resource("a", 1))
 		_, err := w.RaiseOrdinal(w.ctx, run.ID, 20)
 		requireClass(t, err, engine.Bug)
 		_, err = w.RaiseOrdinal(w.ctx, run.ID, run.Ordinal-1)
 		require.NoError(t, err, "it is greater already")
 	},
-	"finishing": func(t *testing.T, w *world) {
+	"finishing": func(w *world) {
+		t := w.t
 		run := w.start(t, "v1")
 		l := w.acquire(t, run, 0)
 		end := engine.RunEnd{State: engine.StateCompleted, Receipt: json.RawMessage(`{"rows":9007199254740993}`),
@@ -153,7 +162,8 @@ var runTests = map[string]func(*testing.T, *world){
 		require.NoError(t, w.EndAttempt(w.ctx, l, nil), "the finished run's slot is free already")
 		require.NotEqual(t, run.ID, w.start(t, "v1").ID)
 	},
-	"listing": func(t *testing.T, w *world) {
+	"listing": func(w *world) {
+		t := w.t
 		var ids []uuid.UUID
 		for range 3 {
 			run := w.start(t, "v1")
@@ -173,7 +183,8 @@ var runTests = map[string]func(*testing.T, *world){
 		require.Len(t, all, 4)
 		require.Equal(t, "other", all[0].Route.Pipeline)
 	},
-	"unknown runs": func(t *testing.T, w *world) {
+	"unknown runs": func(w *world) {
+		t := w.t
 		id := uuid.New()
 		f := engine.Fence{RunID: id, Generation: 1}
 		_, err := w.GetRun(w.ctx, id)

@@ -22,9 +22,10 @@ import (
 // with t. A State whose clock is not the wall clock has a method
 // Advance(time.Duration), which the suite calls instead of sleeping.
 func Run(t *testing.T, open func(t *testing.T) engine.State) {
+	t.Helper()
 	for _, group := range []struct {
 		name  string
-		tests map[string]func(*testing.T, *world)
+		tests map[string]func(*world)
 	}{
 		{"runs", runTests}, {"facts", factTests}, {"plans", planTests}, {"claims", claimTests},
 		{"progress", progressTests}, {"leases", leaseTests}, {"routes", routeTests},
@@ -33,7 +34,7 @@ func Run(t *testing.T, open func(t *testing.T) engine.State) {
 		for name, test := range group.tests {
 			t.Run(group.name+"/"+name, func(t *testing.T) {
 				t.Parallel()
-				test(t, &world{ctx: t.Context(), State: open(t)})
+				test(&world{t: t, ctx: t.Context(), State: open(t)})
 			})
 		}
 	}
@@ -48,6 +49,7 @@ const (
 // world is a State under test with the ways in which tests use it.
 type world struct {
 	engine.State
+	t   *testing.T
 	ctx context.Context
 }
 
