@@ -166,8 +166,12 @@ func (w *world) between(r *resource, rows []memsink.Row, from, to int64) error {
 }
 
 // end checks the content of every target after a completed run; final: nothing
-// is under way and nothing changed since.
-func (w *world) end(final bool) {
+// is under way and nothing changed since; last: a run began and ended after that.
+func (w *world) end(final, last bool) {
+	if w.lost && !final {
+		// What the destination lost after it was published, the next run finds.
+		return
+	}
 	for _, r := range w.res {
 		rows, _ := w.dst.Rows(r.table)
 		var err error
@@ -189,7 +193,7 @@ func (w *world) end(final bool) {
 			w.s.note("  target %s", rowNames(rows))
 		}
 	}
-	if st := w.dst.Staging(); final && len(st) > 0 {
+	if st := w.dst.Staging(); last && len(st) > 0 {
 		w.violate("staging is left: %q", st)
 	}
 }

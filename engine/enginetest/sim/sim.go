@@ -58,7 +58,7 @@ func (w *world) play() {
 		if !w.round(&f) {
 			return
 		}
-		w.end(false)
+		w.end(false, false)
 		for range w.s.between(0, 4) {
 			w.mutate()
 		}
@@ -67,7 +67,9 @@ func (w *world) play() {
 	w.s.tell("the frozen wake")
 	w.thaw(true)
 	none := &faults{}
-	for range 2 {
+	// The first run may finish what an earlier one left, the second brings what
+	// is new, the third finds nothing to do.
+	for i := range 3 {
 		for _, tx := range w.open {
 			tx.Commit()
 		}
@@ -76,7 +78,7 @@ func (w *world) play() {
 		if w.failed() || !w.round(none) {
 			return
 		}
-		w.end(true)
+		w.end(i > 0, i == 2)
 	}
 }
 
