@@ -10,7 +10,7 @@ import (
 var (
 	reference     = regexp.MustCompile(`\$\$\{|\$\{([^}]*)\}|\$\{`)
 	referenceName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
-	secretName    = regexp.MustCompile(`(?i)pass|pwd|secret|token|key|credential|url|dsn`)
+	secretName    = regexp.MustCompile(`(?i)passw|passphrase|pwd|secret|token|credential|api_?key|private_?key|^pass|_pass`)
 )
 
 // replaceEnv replaces ${NAME} in every scalar below n; $${ stands for a literal

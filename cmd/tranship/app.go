@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"strings"
+	"sync/atomic"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -59,6 +60,9 @@ type app struct {
 	redact  *redactor
 	catalog *catalog.Catalog
 
+	// interrupted is true once a signal ended a command other than run.
+	interrupted atomic.Bool
+
 	file      string
 	statePath string
 	verbose   bool
@@ -83,6 +87,8 @@ func (a *app) main(ctx context.Context, args []string) int {
 	var e *exitError
 	var doc *pipeline.Error
 	switch {
+	case errors.Is(err, context.Canceled) && a.interrupted.Load():
+		shown = errors.New("interrupted")
 	case errors.As(err, &e):
 		code, shown = e.code, e.err
 	case errors.As(err, &doc), errors.Is(err, engine.ErrLocked):
@@ -95,6 +101,20 @@ func (a *app) main(ctx context.Context, args []string) int {
 		a.printError(shown)
 	}
 	return code
+}
+
+// interruptible returns a context that the first signal cancels; the second ends
+// the process. The command run has rules of its own: it stops at a safe position.
+func (a *app) interruptible(ctx context.Context) context.Context {
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		<-a.signals
+		a.interrupted.Store(true)
+		cancel()
+		<-a.signals
+		a.exit(exitFailed)
+	}()
+	return ctx
 }
 
 // isUsage recognizes errors that cobra made: they have no class of ours.
@@ -145,6 +165,11 @@ request (a plain run goes on), 4 canceled.`,
 			return usageError(hint, "there is no command %q", args[0])
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		PersistentPreRun: func(cmd *cobra.Command, _ []string) {
+			if cmd.Name() != "run" {
+				cmd.SetContext(a.interruptible(cmd.Context()))
+			}
+		},
 	}
 	root.SuggestionsMinimumDistance = 2
 	root.SetIn(a.stdin)
@@ -195,7 +220,13 @@ func (a *app) document() (*pipeline.Document, error) {
 	if err != nil {
 		return nil, &exitError{exitUsage, err}
 	}
-	a.redact.add(doc.Secrets()...)
+	for _, s := range doc.Secrets() {
+		// The name of a connector as a password is no secret that could be kept:
+		// every message names the connector.
+		if s != doc.Source.Connector && s != doc.Sink.Connector {
+			a.redact.add(s)
+		}
+	}
 	return doc, nil
 }
 

@@ -66,6 +66,7 @@ type place struct {
 }
 
 func newPlace(t *testing.T) *place {
+	t.Helper()
 	return &place{t: t, dir: t.TempDir(), env: map[string]string{}, signals: make(chan os.Signal, 2), out: &buffer{}, err: &buffer{}}
 }
 
@@ -111,8 +112,10 @@ func (p *place) rows() int {
 		b, err := os.ReadFile(path)
 		require.NoError(p.t, err)
 		var m struct {
-			Rows  int
-			Files []struct{ Name string }
+			Rows  int `json:"rows"`
+			Files []struct {
+				Name string `json:"name"`
+			} `json:"files"`
 		}
 		require.NoError(p.t, json.Unmarshal(b, &m))
 		var lines int
@@ -391,6 +394,18 @@ func TestInterruptBeforeARun(t *testing.T) {
 	p.signals <- syscall.SIGINT
 	assert.Equal(t, exitPaused, p.run("run"))
 	assert.Contains(t, p.err.String(), "stopped before a run was begun")
+}
+
+func TestInterruptOfOtherCommands(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	p.pipeline(", wait_ms: 60000")
+	for _, command := range []string{"plan", "discover"} {
+		p.signals = make(chan os.Signal, 2)
+		p.signals <- syscall.SIGINT
+		assert.Equal(t, exitFailed, p.run(command))
+		assert.Equal(t, "error: interrupted\n", p.err.String())
+	}
 }
 
 func TestPauseCancelAndSecondProcess(t *testing.T) {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"path"
 	"time"
@@ -152,7 +153,7 @@ func (s *dripSession) Read(ctx context.Context, req engine.ReadRequest, out engi
 		}
 		from = to
 		if err := out.Mark(ctx, json.RawMessage(fmt.Sprint(from))); err != nil {
-			if err == engine.ErrBoundary {
+			if errors.Is(err, engine.ErrBoundary) {
 				return engine.ReadResult{}, nil
 			}
 			return engine.ReadResult{}, err

@@ -64,11 +64,14 @@ func choose(ctx context.Context, src engine.SourceSession, doc *pipeline.Documen
 	}
 	selected, err := doc.Expand(found)
 	if err != nil {
-		// Names that are near, for the hint, are among all resources only.
-		if all, again := src.Discover(ctx, nil); again == nil {
-			_, err = doc.Expand(all)
+		// Names that are near, for the hint, are among all resources only; and a
+		// source may read a pattern more narrowly than the document does.
+		if found, err = src.Discover(ctx, nil); err != nil {
+			return nil, fmt.Errorf("discover resources: %w", err)
 		}
-		return nil, err
+		if selected, err = doc.Expand(found); err != nil {
+			return nil, err
+		}
 	}
 	if len(selected) == 0 {
 		return nil, engine.Permanentf("exclude less", "the pipeline's patterns exclude everything that they match")

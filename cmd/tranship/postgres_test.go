@@ -20,10 +20,10 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// real is a place whose commands know every connector that is built in.
-type real struct{ *place }
+// builtin is a place whose commands know every connector that is built in.
+type builtin struct{ *place }
 
-func (r real) run(args ...string) int {
+func (r builtin) run(args ...string) int {
 	r.t.Helper()
 	r.out, r.err = &buffer{}, &buffer{}
 	a := r.app()
@@ -31,7 +31,7 @@ func (r real) run(args ...string) int {
 	return a.main(context.Background(), r.args(args))
 }
 
-func (r real) write(text string) {
+func (r builtin) write(text string) {
 	r.t.Helper()
 	require.NoError(r.t, os.WriteFile(filepath.Join(r.dir, "pipeline.yaml"), []byte(text), 0o600))
 }
@@ -66,7 +66,7 @@ const shop = `
 func TestPostgresToPostgres(t *testing.T) {
 	t.Parallel()
 	srv := pgtest.Shared(t)
-	r := real{newPlace(t)}
+	r := builtin{newPlace(t)}
 	r.env["SOURCE_URL"], r.env["SINK_URL"] = pgtest.NewDatabase(t, srv), pgtest.NewDatabase(t, srv)
 	exec(t, r.env["SOURCE_URL"], shop)
 
@@ -110,7 +110,7 @@ settings: {slots: 2, memory: 256MiB, consistency: chunked, verify: digest}
 
 func TestPostgresToFiles(t *testing.T) {
 	t.Parallel()
-	r := real{newPlace(t)}
+	r := builtin{newPlace(t)}
 	r.env["SOURCE_URL"] = pgtest.NewDatabase(t, pgtest.Shared(t))
 	exec(t, r.env["SOURCE_URL"], shop)
 	for _, format := range []string{"parquet", "jsonl", "csv"} {
@@ -127,6 +127,36 @@ settings: {verify: digest}
 	}
 }
 
+// Names that need quotes, by name and by pattern (case 09).
+func TestNamesThatNeedQuotes(t *testing.T) {
+	t.Parallel()
+	srv := pgtest.Shared(t)
+	r := builtin{newPlace(t)}
+	r.env["SOURCE_URL"], r.env["SINK_URL"] = pgtest.NewDatabase(t, srv), pgtest.NewDatabase(t, srv)
+	exec(t, r.env["SOURCE_URL"], `CREATE SCHEMA "s.t"; CREATE TABLE "s.t"."a.b"("Order Id" int PRIMARY KEY, "select" text, "q""t" int);
+		INSERT INTO "s.t"."a.b" VALUES (1, 'x', 2); CREATE TABLE "s.t"."C*"(id int PRIMARY KEY); CREATE TABLE "s.t"."Cd"(id int PRIMARY KEY)`)
+	for names, want := range map[string][]string{
+		`'"s.t"."a.b"'`:                    {`"s.t"."a.b"`},
+		`'"s.t".*', exclude: ['"s.t".C*']`: {`"s.t"."a.b"`},
+		`'"s.t"."C*"'`:                     {`"s.t"."C*"`},
+		`'*'`:                              {`"s.t"."a.b"`, `"s.t"."C*"`, `"s.t".Cd`},
+	} {
+		r.write("version: 1\nname: quoted\nsource: {connector: postgres, url: '${SOURCE_URL}'}\nsink: {connector: postgres, url: '${SINK_URL}'}\nresources: [{name: " + names + "}]\n")
+		require.Equal(t, exitOK, r.run("discover", "--selected", "--json"), "%s: %s", names, r.err)
+		var found []struct {
+			Name string `json:"name"`
+		}
+		require.NoError(t, json.Unmarshal([]byte(r.out.String()), &found))
+		var got []string
+		for _, f := range found {
+			got = append(got, f.Name)
+		}
+		assert.ElementsMatch(t, want, got, names)
+	}
+	require.Equal(t, exitOK, r.run("run"), "%s%s", r.out, r.err)
+	assert.Equal(t, 1, query[int](t, r.env["SINK_URL"], `SELECT "Order Id" FROM "s.t"."a.b"`))
+}
+
 // A wrong password is told without the password, in every place (invariant 10).
 func TestWrongPassword(t *testing.T) {
 	t.Parallel()
@@ -136,7 +166,7 @@ func TestWrongPassword(t *testing.T) {
 	const password = "n0t-the-passw0rd"
 	exec(t, dsn, fmt.Sprintf("CREATE ROLE %q LOGIN PASSWORD 'x'", "wrong_"+strings.TrimPrefix(u.Path, "/")))
 	u.User = url.UserPassword("wrong_"+strings.TrimPrefix(u.Path, "/"), password)
-	r := real{newPlace(t)}
+	r := builtin{newPlace(t)}
 	r.env["SOURCE_URL"] = u.String()
 	r.write(`version: 1
 name: wrong
@@ -164,7 +194,7 @@ settings: {connect_timeout: 5s}
 
 func TestSampleToFiles(t *testing.T) {
 	t.Parallel()
-	r := real{newPlace(t)}
+	r := builtin{newPlace(t)}
 	r.write(`version: 1
 name: sample
 source: {connector: sample, rows: 500, splits: 4}
@@ -178,7 +208,7 @@ settings: {verify: digest}
 
 func TestSampleToStdout(t *testing.T) {
 	t.Parallel()
-	r := real{newPlace(t)}
+	r := builtin{newPlace(t)}
 	r.write("version: 1\nname: out\nsource: {connector: sample, rows: 20}\nsink: {connector: stdout}\nresources: [{name: '*', write: append}]\n")
 	require.Equal(t, exitOK, r.run("run"), "%s%s", r.out, r.err)
 	rows := strings.Split(strings.TrimSpace(r.out.String()), "\n")

@@ -76,7 +76,7 @@ var (
 // The files and rooms that the architecture names are there.
 func TestArchitectureNamesWhatExists(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile(filepath.Join(root, "docs/architecture.md"))
+	text, err := os.ReadFile(filepath.Join(root, "docs", "architecture.md"))
 	require.NoError(t, err)
 	names := append(filePath.FindAllStringSubmatch(string(text), -1), roomPath.FindAllStringSubmatch(string(text), -1)...)
 	require.Greater(t, len(names), 30)

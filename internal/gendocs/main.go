@@ -27,7 +27,7 @@ func run(root string) error {
 	if err != nil {
 		return err
 	}
-	old, err := filepath.Glob(filepath.Join(root, "docs/connectors/*.md"))
+	old, err := filepath.Glob(filepath.Join(root, "docs", "connectors", "*.md"))
 	if err != nil {
 		return err
 	}
