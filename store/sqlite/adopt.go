@@ -14,8 +14,9 @@ import (
 )
 
 // AdoptRoute implements [engine.RunStore]. It takes the route's process lock for
-// itself. Adopting the same again changes nothing; adopting a route that this state knows under another installation is
-// a permanent error.
+// itself. Adopting the same again changes nothing; adopting a route that this
+// state knows under another installation is a permanent error. A resource that
+// the user has reset stays reset, whatever the destination remembers of it.
 func (s *Store) AdoptRoute(ctx context.Context, r engine.Route, version string, a engine.Adoption) error {
 	return s.update(ctx, fmt.Sprintf("adopt pipeline %q", r.Pipeline), func(t *tx) error {
 		r.Installation = a.Installation
@@ -40,7 +41,7 @@ func (s *Store) AdoptRoute(ctx context.Context, r engine.Route, version string, 
 				return err
 			}
 			if len(ar.Cursor) > 0 {
-				if err := t.setCursor(id, ar.Resource, ar.Cursor, ar.Seen); err != nil {
+				if err := t.adoptCursor(id, ar); err != nil {
 					return err
 				}
 			}
@@ -111,6 +112,10 @@ func (t *tx) adoptRun(route int64, version string, a engine.Adoption, resources 
 			return err
 		}
 	}
+	// The run was planned before any reset that stands.
+	if _, err := t.exec(`UPDATE cursors SET reset_ordinal = ?2 WHERE route = ?1 AND reset_ordinal BETWEEN 1 AND ?2`, route, ordinal); err != nil {
+		return err
+	}
 	if run == 0 {
 		if err := t.row(`INSERT INTO runs (id, route, version, ordinal, state, created_at, started_at)
 			VALUES (?1, ?2, ?3, ?4, 'failed', ?5, ?5) RETURNING seq`,
@@ -154,6 +159,14 @@ func (t *tx) adoptRun(route int64, version string, a engine.Adoption, resources 
 		}
 	}
 	return nil
+}
+
+// adoptCursor stores the cursor that the destination has.
+func (t *tx) adoptCursor(route int64, ar engine.AdoptedResource) error {
+	_, err := t.exec(`INSERT INTO cursors (route, resource, cursor, seen) VALUES (?, ?, ?, ?)
+		ON CONFLICT (route, resource) DO UPDATE SET cursor = excluded.cursor, seen = excluded.seen WHERE reset_ordinal = 0`,
+		route, ar.Resource, nullable(ar.Cursor), packIDs(ar.Seen))
+	return err
 }
 
 // supersedeOthers ends the route's unfinished runs but one.

@@ -8,7 +8,8 @@
 // lost checkpoint (P3), but a source is acknowledged only up to the stored
 // checkpoint (invariant 3) and a files sink knows staged artifacts only from
 // here, so NORMAL, which may lose the last commits, is not enough. A commit costs
-// one sync of the log.
+// one sync of the log: 0.4 to 0.7 ms on an SSD (BenchmarkCommit), where the sync
+// alone is most of it.
 //
 // # Who may write
 //

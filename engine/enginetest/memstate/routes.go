@@ -103,7 +103,8 @@ func (s *Store) AdoptRoute(ctx context.Context, r engine.Route, version string, 
 	pending := false
 	for _, ar := range a.Resources {
 		rt.last = max(rt.last, ar.Ordinal)
-		if len(ar.Cursor) > 0 {
+		// A resource that the user has reset stays reset.
+		if len(ar.Cursor) > 0 && rt.cursors[ar.Resource].reset == 0 {
 			rt.cursors[ar.Resource] = cursorRec{cursor: slices.Clone(ar.Cursor), seen: slices.Clone(ar.Seen)}
 		}
 		if ar.RunID == a.RunID && ar.Plan != nil {
@@ -169,6 +170,12 @@ func (s *Store) adoptRun(key routeKey, version string, a engine.Adoption, resour
 	if ordinal < latest.last {
 		latest.last++
 		ordinal = latest.last
+	}
+	for name, c := range latest.cursors {
+		if c.reset > 0 { // The run was planned before any reset that stands.
+			c.reset = max(c.reset, ordinal)
+			latest.cursors[name] = c
+		}
 	}
 	if run == nil {
 		run = &runRec{route: key, slots: map[int]slotRec{}, known: map[uuid.UUID]bool{}, run: engine.Run{

@@ -155,6 +155,28 @@ var adoptionTests = map[string]func(*world){
 		_, err := w.ClaimSplit(w.ctx, w.acquire(t, again, 0).Fence, nil)
 		require.ErrorIs(t, err, engine.ErrSplitDone)
 	},
+	"keeps what the user has reset": func(w *world) {
+		t := w.t
+		id := uuid.Must(uuid.NewV7())
+		a := adopted(id)
+		require.NoError(t, w.AdoptRoute(w.ctx, route, "v1", a))
+		require.NoError(t, w.ResetResource(w.ctx, route, "b"))
+		w.finish(t, w.acquire(t, w.start(t, "v1"), 0), engine.StateFailed, false)
+		w.finish(t, w.acquire(t, w.start(t, "v1"), 0), engine.StateCompleted, false)
+
+		// The destination is set back; its run has read from the old cursor on.
+		require.NoError(t, w.AdoptRoute(w.ctx, route, "adopted", a))
+		reset := engine.RouteCursor{Reset: true}
+		require.Equal(t, reset, must(w.Cursor(w.ctx, route, "b"))(t))
+		run := w.start(t, "v1")
+		require.Equal(t, id, run.ID)
+		l := w.acquire(t, run, 0)
+		w.finishSplit(t, l, w.claim(t, l))
+		c := w.claim(t, l)
+		require.Equal(t, engine.PublishSplit("b"), c.ID)
+		require.NoError(t, w.CommitPublish(w.ctx, l.Fence, engine.Progress{Split: c.ID, Claim: c.Claim, Epoch: 1}, json.RawMessage(`"b12"`), nil))
+		require.Equal(t, reset, must(w.Cursor(w.ctx, route, "b"))(t))
+	},
 	"superseded runs raise no ordinal": func(w *world) {
 		t := w.t
 		run := w.start(t, "v1")
