@@ -178,7 +178,8 @@ type EpochEnd struct {
 // Receipt is what a sink proves.
 type Receipt struct {
 	// Rows that reached the destination, were superseded by a later row of the
-	// same key in the same epoch, skipped by a policy or the window, set aside (P6).
+	// same key in the same epoch, skipped by the sink (the window), set aside (P6):
+	// together [EpochEnd.Rows]. What the source skipped is not the sink's to count.
 	Applied    int64
 	Superseded int64
 	Skipped    int64

@@ -114,7 +114,7 @@ func (w *epochWriter) end() (*engine.Receipt, error) {
 	end := w.e.End()
 	r := &w.receipt
 	r.SetAside, r.SetAsideRows, r.Policies = w.fit.aside, w.fit.setAside, w.fit.counts.Policies
-	r.Skipped, r.CRC = end.Skipped, w.crc
+	r.CRC = w.crc
 	r.Verified = w.t.Verify == engine.VerifyDigest
 	if r.Applied+r.SetAside != end.Rows {
 		return nil, &engine.MismatchError{
@@ -169,6 +169,11 @@ func (w *epochWriter) batch(ctx context.Context, b *engine.Batch) error {
 		full := w.withLineage(rec)
 		defer full.Release()
 		rec = full
+	}
+	if w.file != nil && !w.file.enc.accepts(rec) {
+		if err := w.finishFile(ctx); err != nil {
+			return err
+		}
 	}
 	if w.file == nil {
 		if err := w.openFile(); err != nil {

@@ -116,7 +116,6 @@ func (s *session) Apply(ctx context.Context, e *engine.Epoch) (*engine.Receipt, 
 	for {
 		b, err := e.Next(ctx)
 		if errors.Is(err, io.EOF) {
-			r.Skipped = e.End().Skipped
 			return r, nil
 		}
 		if err != nil {

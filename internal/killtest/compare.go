@@ -168,6 +168,7 @@ func appendParquet(ctx context.Context, path string, out []line) ([]line, error)
 		col := func(name string) arrow.Array { return rec.Column(rec.Schema().FieldIndices(name)[0]) }
 		id := col("id").(*array.Int64)
 		at, upd := col("at").(*array.Timestamp), col("updated_at").(*array.Timestamp)
+		amount := col("amount").(*array.Decimal128)
 		day, raw, note := col("day").(*array.Date32), col("raw").(*array.Binary), col("note")
 		for i := range int(rec.NumRows()) {
 			n := "~"
@@ -175,7 +176,7 @@ func appendParquet(ctx context.Context, path string, out []line) ([]line, error)
 				n = note.ValueStr(i)
 			}
 			out = append(out, line{id.Value(i), fmt.Sprintf("%d|%s|%s|%s|%s|%s|%s|%d|%d|%x|%d", id.Value(i), col("grp").ValueStr(i), col("name").ValueStr(i), n,
-				col("amount").ValueStr(i), col("free").ValueStr(i), col("flag").ValueStr(i), int64(at.Value(i)), int32(day.Value(i)), raw.Value(i), int64(upd.Value(i)))})
+				amount.Value(i).ToString(3), col("free").ValueStr(i), col("flag").ValueStr(i), int64(at.Value(i)), int32(day.Value(i)), raw.Value(i), int64(upd.Value(i)))})
 		}
 	}
 	return out, tr.Err()
