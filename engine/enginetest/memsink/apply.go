@@ -26,7 +26,12 @@ func (s *Session) Apply(ctx context.Context, e *engine.Epoch) (*engine.Receipt, 
 	if err != nil {
 		return nil, err
 	}
-	defer s.rollback(x)
+	early := false
+	defer func() {
+		if !early {
+			s.rollback(x)
+		}
+	}()
 	in := newIntake(t)
 	for {
 		b, err := e.Next(ctx)
@@ -59,10 +64,17 @@ func (s *Session) Apply(ctx context.Context, e *engine.Epoch) (*engine.Receipt, 
 	}
 	if s.db.opt.Broken.EarlyAnswer {
 		// The answer is guessed, and the commit comes when it comes.
-		rc.Applied = end.Rows
-		go func() { _ = commit() }()
-		x = nil
-		return rc, nil
+		early = true
+		guess := *rc
+		guess.Applied = end.Rows
+		for _, r := range in.rows {
+			guess.ReadBack.AddRow(r.Wire)
+		}
+		go func() {
+			_ = commit()
+			s.rollback(x)
+		}()
+		return &guess, nil
 	}
 	if err := commit(); err != nil {
 		return nil, err
@@ -71,9 +83,6 @@ func (s *Session) Apply(ctx context.Context, e *engine.Epoch) (*engine.Receipt, 
 }
 
 func (s *Session) rollback(x *txn) {
-	if x == nil {
-		return
-	}
 	s.db.mu.Lock()
 	defer s.db.mu.Unlock()
 	s.db.end(x)

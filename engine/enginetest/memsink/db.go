@@ -54,6 +54,10 @@ type Broken struct {
 	NoStagingCheck bool
 	// NoWindow: an append writes rows of the window again.
 	NoWindow bool
+	// NoStandingCheck: a run supersedes another whose appended rows stand.
+	NoStandingCheck bool
+	// NoCursorCheck: a plan may start elsewhere than the stored cursor.
+	NoCursorCheck bool
 }
 
 // Commit is what an observer is told: who commits, and whose right it is by the

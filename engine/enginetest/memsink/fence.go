@@ -42,7 +42,7 @@ func (s *Session) beginTarget(ctx context.Context, t *engine.Target) error {
 		if ok && have.ordinal == t.Ordinal {
 			return false, nil
 		}
-		if ok && have.run != t.RunID && db.standing(key, have.run) {
+		if ok && have.run != t.RunID && !db.opt.Broken.NoStandingCheck && db.standing(key, have.run) {
 			return false, fmt.Errorf("begin run %s of %s: run %s: %w", t.RunID, t.Resource, have.run, engine.ErrUnfinished)
 		}
 		if db.terminate(func(x *txn) bool { return x.fence == key && x.target.Ordinal < t.Ordinal }) {
@@ -114,7 +114,7 @@ func (s *Session) Freeze(ctx context.Context, t *engine.Target, plan *engine.Res
 		if frozen && publish.Done {
 			return nil
 		}
-		if have := db.fences[keyOf(t)].cursor; len(plan.From) > 0 && !bytes.Equal(have, plan.From) {
+		if have := db.fences[keyOf(t)].cursor; len(plan.From) > 0 && !bytes.Equal(have, plan.From) && !db.opt.Broken.NoCursorCheck {
 			return fmt.Errorf("freeze %s: the destination is at %s, the plan starts at %s: %w", t.Resource, have, plan.From, engine.ErrPlanVoid)
 		}
 		if frozen && publish.generation == t.Generation && db.same(t, plan) {

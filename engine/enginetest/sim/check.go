@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -108,6 +109,10 @@ func (w *world) look() {
 			continue
 		}
 		rows, run := w.dst.Rows(r.table)
+		if slices.ContainsFunc(rows, func(row memsink.Row) bool { return len(row.Wire) == 0 }) {
+			w.violate("invariant 8: %s lists an object that is missing", r.table)
+			continue
+		}
 		if run == "" {
 			if len(rows) > 0 {
 				w.violate("invariant 8: %s shows %d rows before any publish", r.table, len(rows))
@@ -176,6 +181,8 @@ func (w *world) end(final, last bool) {
 		rows, _ := w.dst.Rows(r.table)
 		var err error
 		switch {
+		case slices.ContainsFunc(rows, func(row memsink.Row) bool { return len(row.Wire) == 0 }):
+			err = errors.New("a listed object is missing")
 		case r.write == engine.WriteReplace:
 		case r.name == "append", r.name == "appendsnap":
 			err = w.appended(r, rows, final)
@@ -296,6 +303,10 @@ func (w *world) receipt(p *proc) {
 func rowNames(rows []memsink.Row) string {
 	out := make([]string, len(rows))
 	for i, row := range rows {
+		if len(row.Wire) == 0 {
+			out[i] = "missing"
+			continue
+		}
 		id, _ := memrow.Int(memrow.Field(row.Wire, 0))
 		u, _ := memrow.Int(memrow.Field(row.Wire, 1))
 		out[i] = fmt.Sprintf("%d:%d", id, u)

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+
+	"github.com/tranship-io/tranship/engine/enginetest/memsink"
 )
 
 func number(t *testing.T, name string, standard int) int {
@@ -68,4 +70,49 @@ func TestSimulation(t *testing.T) {
 		}
 	})
 	t.Logf("%d seeds, %d completed runs, %d steps", min(next.Load(), int64(len(seeds))), runs.Load(), steps.Load())
+}
+
+// TestSameSeedSameHistory: without it no failing seed could be looked at.
+func TestSameSeedSameHistory(t *testing.T) {
+	for _, seed := range Seeds(7, 30) {
+		a, b := Run(t, seed, Mutation{}), Run(t, seed, Mutation{})
+		if a.Hash != b.Hash {
+			for i := range a.Trace {
+				if i >= len(b.Trace) || a.Trace[i] != b.Trace[i] {
+					t.Fatalf("seed %d: histories part at step %d: %q, then %q", seed, i, a.Trace[i], b.Trace[min(i, len(b.Trace)-1)])
+				}
+			}
+			t.Fatalf("seed %d: the second history is longer", seed)
+		}
+	}
+}
+
+// TestMutantsAreCaught removes one protection at a time: a simulation that does
+// not notice proves nothing.
+func TestMutantsAreCaught(t *testing.T) {
+	mutants := map[string]Mutation{
+		"the ledger's claim is not compared":         {Sink: memsink.Broken{NoClaimCheck: true}},
+		"the fence's ordinal is not compared":        {Sink: memsink.Broken{NoOrdinalCheck: true}},
+		"the sink answers before its commit":         {Sink: memsink.Broken{EarlyAnswer: true}},
+		"State is believed instead of the ledger":    {NoReconcile: true},
+		"a publish doesn't look at its own row":      {Sink: memsink.Broken{NoPublishRow: true}},
+		"a publish doesn't compare staging":          {Sink: memsink.Broken{NoStagingCheck: true}},
+		"an append doesn't look into its window":     {Sink: memsink.Broken{NoWindow: true}},
+		"State takes checkpoints under stale claims": {StaleCommit: true},
+		"a run with standing rows is superseded":     {Sink: memsink.Broken{NoStandingCheck: true}},
+		"a plan's cursor is not compared":            {Sink: memsink.Broken{NoCursorCheck: true}},
+	}
+	const limit = 3000
+	for name, m := range mutants {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for i, seed := range Seeds(3, limit) {
+				if r := Run(t, seed, m); len(r.Violations) > 0 {
+					t.Logf("caught by seed %d of %d: %s", i+1, limit, r.Violations[0])
+					return
+				}
+			}
+			t.Errorf("%d seeds did not notice", limit)
+		})
+	}
 }
