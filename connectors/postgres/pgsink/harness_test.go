@@ -30,7 +30,7 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 
 // bench is one test's databases and its sink session.
 type bench struct {
-	*testing.T
+	testing.TB
 	ctx      context.Context
 	from, to string
 	src, dst *pgx.Conn
@@ -49,7 +49,7 @@ func benchOn(t *testing.T, from, to string) *bench {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	t.Cleanup(cancel)
-	b := &bench{T: t, ctx: ctx, from: from, to: to, options: map[string]any{},
+	b := &bench{TB: t, ctx: ctx, from: from, to: to, options: map[string]any{},
 		route: engine.Route{Installation: uuid.NewString(), Pipeline: "p", Source: "src", Sink: "dst"}}
 	b.src, b.dst = b.connect(from), b.connect(to)
 	return b
