@@ -138,7 +138,7 @@ func diskFull(ctx context.Context, h *harness) (string, error) {
 		return "", err
 	}
 	defer p.close(ctx)
-	for _, q := range []string{"CREATE TABLESPACE small LOCATION '" + space + "'", "ALTER DATABASE " + p.dst.Config().Database + " SET default_tablespace = 'small'"} {
+	for _, q := range []string{"CREATE TABLESPACE small LOCATION '" + space + "'", "ALTER DATABASE " + pgx.Identifier{p.dst.Config().Database}.Sanitize() + " SET default_tablespace = 'small'"} {
 		if _, err := p.dst.Exec(ctx, q); err != nil {
 			return "", err
 		}
