@@ -13,6 +13,8 @@ import (
 
 // encoder writes records, which all fit, into one file.
 type encoder interface {
+	// accepts tells whether a record may go into this file.
+	accepts(rec arrow.RecordBatch) bool
 	// write adds a record of the given size in memory.
 	write(rec arrow.RecordBatch, bytes int64) error
 	// size is about how many bytes the file would have if it ended now.
@@ -97,6 +99,8 @@ func (e *lineEncoder) flush() error {
 	}
 	return err
 }
+
+func (e *lineEncoder) accepts(arrow.RecordBatch) bool { return true }
 
 func (e *lineEncoder) size() int64 { return e.out.n + int64(len(e.buf)) }
 

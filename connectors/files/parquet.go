@@ -49,13 +49,15 @@ type parquetEncoder struct {
 	raw    int64
 	groups int
 	levels levels
+	// wide are the columns that the file is prepared to find wide values in.
+	wide map[int]bool
 }
 
 func newParquetEncoder(w io.Writer, d *detail, cols []column, mem memory.Allocator) (*parquetEncoder, error) {
 	arrowProps := pqarrow.NewArrowWriterProperties(pqarrow.WithAllocator(mem))
 	return &parquetEncoder{
 		ctx: pqarrow.NewArrowWriteContext(context.Background(), &arrowProps),
-		out: w, d: d, cols: cols, mem: mem,
+		out: w, d: d, cols: cols, mem: mem, wide: map[int]bool{},
 	}, nil
 }
 
@@ -119,15 +121,17 @@ func (e *parquetEncoder) begin(rec arrow.RecordBatch) error {
 	defer func() { _ = sample.Close() }()
 	for i, c := range e.cols {
 		path := parquet.ColumnPath{c.field.Name}
-		leaf := rec.Column(i)
-		if st, ok := leaf.(*array.Struct); ok && !c.text {
-			a, err := rowtext.NewArrays(st)
-			if err != nil {
-				return err
-			}
-			path, leaf = parquet.ColumnPath{c.field.Name, "list", "element"}, a.Elems
+		leaf := leafOf(rec.Column(i))
+		if leaf != rec.Column(i) && !c.text {
+			path = append(path, "list", "element")
 		}
-		dictionary := repeats(leaf)
+		dictionary := false
+		if wide(leaf) {
+			e.wide[i] = true
+			props = append(props, parquet.WithStatsPath(path, false))
+		} else {
+			dictionary = repeats(leaf)
+		}
 		props = append(props, parquet.WithDictionaryPath(path, dictionary))
 		if !dictionary && !c.text && rises(leaf) {
 			props = append(props, parquet.WithEncodingPath(path, parquet.Encodings.DeltaBinaryPacked),
@@ -173,6 +177,30 @@ func (e *parquetEncoder) endGroup() error {
 	err := e.group.Close()
 	e.group, e.raw = nil, 0
 	return wrapWrite(err)
+}
+
+// leafOf returns the elements of an array column, any other column itself.
+func leafOf(arr arrow.Array) arrow.Array {
+	if st, ok := arr.(*array.Struct); ok {
+		if a, err := rowtext.NewArrays(st); err == nil {
+			return a.Elems
+		}
+	}
+	return arr
+}
+
+// accepts wants a new file for the first wide value of a column: how a column is
+// written is fixed for a file.
+func (e *parquetEncoder) accepts(rec arrow.RecordBatch) bool {
+	if e.w == nil {
+		return true
+	}
+	for i := range e.cols {
+		if !e.wide[i] && wide(leafOf(rec.Column(i))) {
+			return false
+		}
+	}
+	return true
 }
 
 func (e *parquetEncoder) size() int64 {

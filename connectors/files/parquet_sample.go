@@ -94,6 +94,32 @@ func plainValues(arr arrow.Array) []byte {
 	return nil
 }
 
+// wideValue is the length from which a text or bytes value is wide. The writer
+// keeps copies of the least and the greatest value of each page and each row
+// group, so statistics of wide values would take four times their size
+// (invariant 11); and no reader skips rows by them.
+const wideValue = 256 << 10
+
+// wide tells whether a column holds a wide value.
+func wide(arr arrow.Array) bool {
+	var at []int32
+	switch a := arr.(type) {
+	case *array.String:
+		at = a.ValueOffsets()
+	case *array.Binary:
+		at = a.ValueOffsets()
+	}
+	if len(at) == 0 || at[len(at)-1]-at[0] < wideValue {
+		return false
+	}
+	for i := range len(at) - 1 {
+		if at[i+1]-at[i] >= wideValue {
+			return true
+		}
+	}
+	return false
+}
+
 // deltaBits is the greatest width of differences between neighbours at which
 // they are written instead of 64-bit values.
 const deltaBits = 40

@@ -19,8 +19,14 @@ func readJSONL(r io.Reader, cols []column, mem memory.Allocator, take func(arrow
 	rows := newRowBuilder(cols, mem, take)
 	defer rows.release()
 	in := bufio.NewReaderSize(r, lineFlush)
+	var line []byte
 	for n := 1; ; n++ {
-		line, err := in.ReadBytes('\n')
+		part, err := in.ReadSlice('\n')
+		line = append(line[:0], part...)
+		for errors.Is(err, bufio.ErrBufferFull) {
+			part, err = in.ReadSlice('\n')
+			line = append(line, part...)
+		}
 		if errors.Is(err, io.EOF) {
 			if len(line) > 0 {
 				return fmt.Errorf("line %d is cut off", n)

@@ -40,7 +40,7 @@ const (
 // below 256 MiB with the source's batches in flight.
 const (
 	rowGroupDefault = 32 << 20
-	pageBudget      = 8 << 20
+	pageBudget      = 4 << 20
 	batchBytes      = 4 << 20
 	// rollDefault is the encoded size at which a file ends; epochDefault the size
 	// in memory of an epoch, which compresses to about one such file.

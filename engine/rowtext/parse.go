@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"unicode/utf8"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
@@ -126,12 +127,9 @@ func ParseJSON(b array.Builder, t schema.Type, raw []byte) error {
 	case schema.Array:
 		return parseArray(b.(*array.StructBuilder), t, raw)
 	}
-	text := string(raw)
-	quoted := raw[0] == '"'
-	if quoted {
-		if err := json.Unmarshal(raw, &text); err != nil {
-			return fmt.Errorf("read JSON string: %w", err)
-		}
+	text, quoted, err := scalar(raw)
+	if err != nil {
+		return err
 	}
 	switch t.Kind {
 	case schema.Bool, schema.Int8, schema.Int16, schema.Int32, schema.Int64,
@@ -147,6 +145,21 @@ func ParseJSON(b array.Builder, t schema.Type, raw []byte) error {
 		}
 	}
 	return ParseText(b, t, text)
+}
+
+// scalar returns a JSON scalar's text, and whether it is a string. A string
+// without escapes, which a wide value mostly is, is copied once.
+func scalar(raw []byte) (text string, quoted bool, err error) {
+	if raw[0] != '"' {
+		return string(raw), false, nil
+	}
+	if inner := raw[1:]; bytes.IndexByte(inner, '\\') < 0 && bytes.IndexByte(inner, '"') == len(inner)-1 && utf8.Valid(inner) {
+		return string(inner[:len(inner)-1]), true, nil
+	}
+	if err := json.Unmarshal(raw, &text); err != nil {
+		return "", true, fmt.Errorf("read JSON string: %w", err)
+	}
+	return text, true, nil
 }
 
 // parseArray reads a JSON array, nested by dimension, or the object that
