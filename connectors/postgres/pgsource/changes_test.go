@@ -22,6 +22,7 @@ func readErr(t *testing.T, s engine.SourceSession, p *engine.SourcePlan, split e
 // P12: what happens to a table between plan and read is noticed.
 func TestChangesBetweenPlanAndRead(t *testing.T) {
 	t.Parallel()
+	d := newDB(t)
 	for _, c := range []struct {
 		name, sql string
 		// lost: a replace is planned anew. append says what others get: an error that
@@ -40,8 +41,7 @@ func TestChangesBetweenPlanAndRead(t *testing.T) {
 		{"add column", "ALTER TABLE numbers ADD COLUMN more int DEFAULT 1", false, true, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			d := newDB(t)
+			d.exec("DROP TABLE IF EXISTS numbers")
 			d.exec(numbers)
 			s := d.open()
 			replace := plan(t, s, full("public.numbers", splitBytes(100_000)))

@@ -62,7 +62,7 @@ func (d *db) open() engine.SourceSession { d.t.Helper(); return open(d.t, d.url)
 
 func open(t *testing.T, url string) engine.SourceSession {
 	t.Helper()
-	cfg, err := json.Marshal(map[string]any{"url": url})
+	cfg, err := json.Marshal(map[string]any{"url": url, "stall_timeout": "20s"})
 	require.NoError(t, err)
 	return openWith(t, cfg)
 }

@@ -195,6 +195,8 @@ func TestNullCursorsAreCountedOnce(t *testing.T) {
 // A run that finds nothing keeps the cursor; 0 and the empty string are values.
 func TestCursorValuesAndEmptyRuns(t *testing.T) {
 	t.Parallel()
+	d := newDB(t)
+	source := d.open()
 	for _, c := range []struct{ typ, first, second, third string }{
 		{"int", "0", "9", "10"}, {"bigint", "-9007199254740993", "9007199254740993", "9007199254740994"},
 		{"text", "", "a'b", "b\\"}, {"numeric", "0.00", "1.5", "12345678901234567890.123456789"}, {"float8", "0", "0.1", "1e300"},
@@ -203,10 +205,8 @@ func TestCursorValuesAndEmptyRuns(t *testing.T) {
 		{"char(5)", "a", "b", "c"}, {"interval", "0", "1 day", "1 mon"}, {"boolean", "false", "true", "true"}, {"inet", "10.0.0.1/8", "10.0.0.9", "10.0.0.30"},
 	} {
 		t.Run(c.typ, func(t *testing.T) {
-			t.Parallel()
-			d := newDB(t)
-			d.exec(`CREATE TABLE v (id int PRIMARY KEY, u ` + c.typ + `)`)
-			r := newRoute(t, d.open(), "public.v", "u")
+			d.exec(`DROP TABLE IF EXISTS v; CREATE TABLE v (id int PRIMARY KEY, u ` + c.typ + `)`)
+			r := newRoute(t, source, "public.v", "u")
 			require.Empty(t, r.run(readOptions{}))
 			mark, upTo := r.stored()
 			require.Equal(t, []string{"none", "none"}, []string{mark, upTo})
@@ -243,16 +243,16 @@ func quoted(s string) string {
 // Values beyond all others don't stop the cursor.
 func TestInfiniteCursors(t *testing.T) {
 	t.Parallel()
+	d := newDB(t)
+	source := d.open()
 	for _, c := range []struct{ typ, special, first, second string }{
 		{"timestamptz", "infinity", "2024-01-01", "2024-01-02"}, {"timestamp", "infinity", "2024-01-01", "2024-01-02"},
 		{"date", "infinity", "2024-01-01", "2024-01-02"}, {"float8", "NaN", "1", "2"}, {"numeric", "NaN", "1", "2"},
 	} {
 		t.Run(c.typ, func(t *testing.T) {
-			t.Parallel()
-			d := newDB(t)
-			d.exec(`CREATE TABLE v (id int PRIMARY KEY, u ` + c.typ + `)`)
+			d.exec(`DROP TABLE IF EXISTS v; CREATE TABLE v (id int PRIMARY KEY, u ` + c.typ + `)`)
 			d.exec(fmt.Sprintf(`INSERT INTO v VALUES (1, '%s'), (2, '%s')`, c.special, c.first))
-			r := newRoute(t, d.open(), "public.v", "u")
+			r := newRoute(t, source, "public.v", "u")
 			require.Equal(t, []string{"1", "2"}, r.run(readOptions{}))
 			d.exec(fmt.Sprintf(`INSERT INTO v VALUES (3, '%s')`, c.second))
 			require.Equal(t, []string{"1", "2", "3"}, r.run(readOptions{}))

@@ -45,10 +45,14 @@ func (s *Session) Read(ctx context.Context, req engine.ReadRequest, out engine.W
 		s.giveReader(r.conn)
 		return engine.ReadResult{Done: true}, nil
 	}
-	r.abandon()
 	if errors.Is(err, engine.ErrBoundary) {
+		// The end of an attempt is no fault of the connection's.
+		if r.recover() {
+			s.giveReader(r.conn)
+		}
 		return engine.ReadResult{}, nil
 	}
+	r.abandon()
 	return engine.ReadResult{}, s.explain(&req, err)
 }
 
@@ -70,6 +74,9 @@ type read struct {
 	pos  *position
 	out  engine.Writer
 	fill *filler
+	// stream and hijacked are the bare connection while rows are copied.
+	stream   *stream
+	hijacked *pgconn.HijackedConn
 }
 
 func (r *read) run(ctx context.Context) error {
@@ -178,14 +185,17 @@ func (r *read) countNulls(ctx context.Context) error {
 
 // copyAll runs the pieces on the bare connection, the next one always on its way.
 func (r *read) copyAll(ctx context.Context, list *pieces) error {
+	// pgconn may be reading in the background after a slow write: what it reads
+	// would be missing here.
+	if err := r.conn.pc.SyncConn(ctx); err != nil {
+		return err
+	}
 	hijacked, err := r.conn.pc.Hijack()
 	if err != nil {
 		return err
 	}
-	if hijacked.Frontend.ReadBufferLen() > 0 {
-		return engine.Retryablef("the server sent something that nobody asked for")
-	}
 	st := newStream(hijacked.Conn, r.s.cfg.Stall())
+	r.stream, r.hijacked = st, hijacked
 	stop := context.AfterFunc(ctx, func() { _ = hijacked.Conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	cur, ok := list.take()
@@ -209,7 +219,16 @@ func (r *read) copyAll(ctx context.Context, list *pieces) error {
 	if err := r.fill.flush(ctx); err != nil {
 		return err
 	}
-	return r.finish(ctx, st, hijacked, stop)
+	if err := st.send("COMMIT"); err != nil {
+		return err
+	}
+	if _, err := st.copyOut(ctx, r.fill); err != nil {
+		return err
+	}
+	if !stop() {
+		return context.Cause(ctx)
+	}
+	return r.handBack()
 }
 
 func (r *read) copyPiece(ctx context.Context, st *stream, p piece) error {
@@ -234,27 +253,47 @@ func (r *read) copyPiece(ctx context.Context, st *stream, p piece) error {
 	return r.out.Mark(ctx, encode(p.end))
 }
 
-// finish ends the transaction and makes the connection one of pgconn's again.
-func (r *read) finish(ctx context.Context, st *stream, hijacked *pgconn.HijackedConn, stop func() bool) error {
-	if err := st.send("COMMIT"); err != nil {
+// handBack makes the connection, which has no transaction open, one of pgconn's again.
+func (r *read) handBack() error {
+	if err := r.hijacked.Conn.SetDeadline(time.Time{}); err != nil {
 		return err
 	}
-	if _, err := st.copyOut(ctx, r.fill); err != nil {
-		return err
-	}
-	if !stop() {
-		return context.Cause(ctx)
-	}
-	if err := hijacked.Conn.SetDeadline(time.Time{}); err != nil {
-		return err
-	}
-	hijacked.TxStatus = 'I'
-	pc, err := pgconn.Construct(hijacked)
+	r.hijacked.TxStatus = 'I'
+	pc, err := pgconn.Construct(r.hijacked)
 	if err != nil {
 		return err
 	}
-	r.conn = &readerConn{pc: pc}
+	r.conn, r.stream = &readerConn{pc: pc}, nil
 	return nil
+}
+
+// recover cancels what still runs after a boundary and keeps the connection; it
+// gives it up if that takes too long.
+func (r *read) recover() bool {
+	if r.stream == nil {
+		// The boundary came with the last position: everything is received.
+		return true
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
+	defer cancel()
+	r.stream.stall = endTimeout
+	err := r.conn.pc.CancelRequest(ctx)
+	if err == nil {
+		err = r.stream.drain(ctx)
+	}
+	if err == nil {
+		err = r.stream.send("ROLLBACK")
+	}
+	if err == nil {
+		_, err = r.stream.copyOut(ctx, &nowhere{})
+	}
+	if err == nil {
+		err = r.handBack()
+	}
+	if err != nil {
+		_ = r.conn.pc.Conn().Close() //nolint:errcheck // the server ends the session either way
+	}
+	return err == nil
 }
 
 // abandon ends a read in the middle: the statement is canceled, in case the server

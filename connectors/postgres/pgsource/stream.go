@@ -31,6 +31,10 @@ type stream struct {
 	stall time.Duration
 	buf   []byte
 	r, w  int
+	// pending counts queries that were sent and not answered to their end; inside is
+	// true in the middle of a message.
+	pending int
+	inside  bool
 }
 
 func newStream(conn net.Conn, stall time.Duration) *stream {
@@ -47,6 +51,7 @@ func (s *stream) send(sql string) error {
 	if err := s.conn.SetWriteDeadline(time.Now().Add(s.stall)); err != nil {
 		return err
 	}
+	s.pending++
 	_, err := s.conn.Write(msg)
 	return err
 }
@@ -142,6 +147,7 @@ func (s *stream) copyOut(ctx context.Context, sink copySink) (int64, error) {
 			if kind != 'd' {
 				return 0, engine.Retryablef("the server sent a message of %d bytes of kind %q", n, kind)
 			}
+			s.inside = true
 			dst, err := sink.room(ctx, n)
 			if err != nil {
 				return 0, err
@@ -149,6 +155,7 @@ func (s *stream) copyOut(ctx context.Context, sink copySink) (int64, error) {
 			if err := s.readFull(ctx, dst); err != nil {
 				return 0, err
 			}
+			s.inside = false
 			if err := sink.placed(ctx); err != nil {
 				return 0, err
 			}
@@ -181,8 +188,38 @@ func (s *stream) copyOut(ctx context.Context, sink copySink) (int64, error) {
 				rows, _ = strconv.ParseInt(count, 10, 64) //nolint:errcheck // a tag without a number leaves 0, which the caller compares
 			}
 		case 'Z':
+			s.pending--
 			return rows, failed
 		}
 		// CopyOutResponse, CopyDone, notices and parameters mean nothing here.
 	}
+}
+
+// nowhere is where the rest of a copy goes that nobody wants any more.
+type nowhere struct{ buf []byte }
+
+func (*nowhere) data(context.Context, []byte) error { return nil }
+
+func (n *nowhere) room(_ context.Context, size int) ([]byte, error) {
+	if cap(n.buf) < size {
+		n.buf = make([]byte, size)
+	}
+	return n.buf[:size], nil
+}
+
+func (*nowhere) placed(context.Context) error { return nil }
+
+// drain receives what is left of canceled queries; the connection is of use again
+// when it returns nil.
+func (s *stream) drain(ctx context.Context) error {
+	if s.inside {
+		return errors.New("stopped in the middle of a message")
+	}
+	for s.pending > 0 {
+		before := s.pending
+		if _, err := s.copyOut(ctx, &nowhere{}); err != nil && s.pending == before {
+			return err
+		}
+	}
+	return nil
 }
