@@ -130,6 +130,15 @@ func (d *decoder) value(n *node, v reflect.Value, f *field) {
 		*d.secrets = append(*d.secrets, n.value)
 		*d.secrets = append(*d.secrets, passwordsOf(n.value)...)
 	}
+	if n.kind == kindNull && v.Kind() == reflect.String && slices.Contains(f.enum, nullWord) {
+		// The policy null is a word that YAML reads as nothing: taken as nothing it
+		// would silently be another policy.
+		if n.raw != nullWord {
+			d.problem(n, "possible: "+strings.Join(f.enum, ", "), "there is no value")
+			return
+		}
+		n.kind, n.value = kindString, nullWord
+	}
 	if n.kind == kindNull {
 		return
 	}

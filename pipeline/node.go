@@ -63,7 +63,11 @@ const (
 	maxDocument = 8 << 20
 )
 
+// nullWord is YAML's null written out.
+const nullWord = "null"
+
 type reader struct {
+	lines    []string
 	problems []Problem
 	anchors  map[string]ast.Node
 	open     map[string]bool
@@ -84,7 +88,7 @@ func readNode(text []byte) (*node, []Problem) {
 	if err != nil {
 		return nil, []Problem{syntaxProblem(err)}
 	}
-	r := &reader{anchors: map[string]ast.Node{}, open: map[string]bool{}}
+	r := &reader{lines: strings.Split(string(text), "\n"), anchors: map[string]ast.Node{}, open: map[string]bool{}}
 	var body ast.Node
 	for _, d := range file.Docs {
 		if d.Body == nil {
@@ -159,6 +163,9 @@ func (r *reader) read(n ast.Node, path string, depth int) *node {
 	}
 	switch v := n.(type) {
 	case *ast.NullNode:
+		if r.writtenNull(line, column) {
+			out.raw = nullWord
+		}
 	case *ast.BoolNode:
 		out.kind, out.raw = kindBool, fmt.Sprint(v.Value)
 	case *ast.IntegerNode:
@@ -201,6 +208,20 @@ func (r *reader) read(n ast.Node, path string, depth int) *node {
 	}
 	out.value = out.raw
 	return out
+}
+
+// writtenNull tells the word null from a value that is not there; the library
+// makes the same token of both.
+func (r *reader) writtenNull(line, column int) bool {
+	if line < 1 || line > len(r.lines) {
+		return false
+	}
+	rest := []rune(r.lines[line-1])
+	if column < 1 || column > len(rest) {
+		return false
+	}
+	rest = rest[column-1:]
+	return len(rest) >= len(nullWord) && strings.EqualFold(string(rest[:len(nullWord)]), nullWord)
 }
 
 func (r *reader) readTag(v *ast.TagNode, out *node, depth int) *node {

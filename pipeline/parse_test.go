@@ -257,3 +257,24 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// The policy null needs no quotes: YAML's null, read as nothing, would silently
+// be the policy fail.
+func TestThePolicyNullIsAWord(t *testing.T) {
+	t.Parallel()
+	text := func(policies string) []byte {
+		return []byte("version: 1\nname: n\nsource: {connector: table, url: u}\nsink: {connector: table, url: u}\nresources: [{name: a, policies: " + policies + "}]\n")
+	}
+	for _, policies := range []string{"{default: null, columns: {c: null}}", `{default: "null", columns: {c: 'null'}}`, "{default: Null, columns: {c: NULL}}"} {
+		doc, err := pipeline.Parse(text(policies), options(""))
+		require.NoError(t, err, policies)
+		p := doc.EnginePolicies(doc.Resources[0])
+		assert.Equal(t, engine.PolicyNull, p.Default, policies)
+		assert.Equal(t, engine.PolicyNull, p.For("c"), policies)
+	}
+	for _, policies := range []string{"{default: }", "{columns: {c: }}", "{columns: {c: ~}}"} {
+		_, err := pipeline.Parse(text(policies), options(""))
+		require.ErrorContains(t, err, "there is no value", policies)
+		require.ErrorContains(t, err, "possible: fail, null", policies)
+	}
+}

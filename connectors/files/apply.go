@@ -155,15 +155,20 @@ func (w *epochWriter) batch(ctx context.Context, b *engine.Batch) error {
 		return err
 	}
 	defer rec.Release()
-	if rec.NumRows() == 0 {
-		return nil
-	}
 	digest := b.Digest
 	if altered {
-		// P9: the source side of the digest is taken after the policies.
+		// P9: a file's digest is taken after the policies. What they changed or kept
+		// out counts in the read-back as it was read, see [engine.Receipt].
 		if digest, err = w.hasher.Rows(rec, 0, int(rec.NumRows())); err != nil {
 			return engine.Bugf("%s: %w", w.t.Resource, err)
 		}
+		if w.t.Verify == engine.VerifyDigest {
+			w.receipt.ReadBack.Add(b.Digest)
+			w.receipt.ReadBack.Sub(digest)
+		}
+	}
+	if rec.NumRows() == 0 {
+		return nil
 	}
 	if w.t.Lineage {
 		full := w.withLineage(rec)
