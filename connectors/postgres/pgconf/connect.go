@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"strconv"
 	"strings"
 	"time"
 
@@ -127,7 +129,7 @@ func (c *Config) settings(appName string, version int) string {
 func ServerVersion(conn *pgx.Conn) int {
 	var major, minor int
 	text := conn.PgConn().ParameterStatus("server_version")
-	if n, _ := fmt.Sscanf(text, "%d.%d", &major, &minor); n == 0 { //nolint:errcheck // "17beta1" still gives the major
+	if n, _ := fmt.Sscanf(text, "%d.%d", &major, &minor); n == 0 { // "17beta1" still gives the major
 		return 0
 	}
 	return major*10000 + minor
@@ -156,7 +158,7 @@ func Identity(ctx context.Context, conn *pgx.Conn) (string, error) {
 		return "postgres:" + system + "/" + db, nil
 	case IsState(err, "42501"), IsState(err, "42883"):
 		c := conn.Config()
-		return fmt.Sprintf("postgres://%s:%d/%s", c.Host, c.Port, db), nil
+		return "postgres://" + net.JoinHostPort(c.Host, strconv.Itoa(int(c.Port))) + "/" + db, nil
 	}
 	return "", Classify(fmt.Errorf("read system identifier: %w", err))
 }

@@ -28,7 +28,7 @@ func diagnose(pc *pgx.ConnConfig, reached bool, err error) error {
 	if e := refusal(pc, where, err); e != nil {
 		return e
 	}
-	if e := tlsFailure(pc, where, err); e != nil {
+	if e := tlsFailure(where, err); e != nil {
 		return e
 	}
 	var dns *net.DNSError
@@ -89,7 +89,7 @@ func refusal(pc *pgx.ConnConfig, where string, err error) error {
 	return &engine.Error{Class: class, Hint: hint, Err: fmt.Errorf("connect to postgres at %s: %w", where, said)}
 }
 
-func tlsFailure(pc *pgx.ConnConfig, where string, err error) error {
+func tlsFailure(where string, err error) error {
 	var unknown x509.UnknownAuthorityError
 	var name x509.HostnameError
 	var invalid x509.CertificateInvalidError

@@ -19,7 +19,7 @@ import (
 // dial opens a tunnel of its own for one connection, so that a broken tunnel
 // breaks one session only, and nothing is shared that would have to be cleaned up.
 func (s *SSH) dial(ctx context.Context, d *net.Dialer, addr string) (net.Conn, error) {
-	cfg, closeAgent, err := s.clientConfig()
+	cfg, closeAgent, err := s.clientConfig(ctx, d)
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +82,7 @@ func (s *SSH) explain(via string, err error) error {
 	return &engine.Error{Class: engine.Permanent, Hint: "check the ssh user, key file, password or agent", Err: &sshError{host: via, err: err}}
 }
 
-func (s *SSH) clientConfig() (*ssh.ClientConfig, func(), error) {
+func (s *SSH) clientConfig(ctx context.Context, d *net.Dialer) (*ssh.ClientConfig, func(), error) {
 	closeAgent := func() {}
 	cfg := &ssh.ClientConfig{User: s.User}
 	home, homeErr := os.UserHomeDir()
@@ -99,7 +99,7 @@ func (s *SSH) clientConfig() (*ssh.ClientConfig, func(), error) {
 		cfg.Auth = append(cfg.Auth, ssh.PublicKeys(signer))
 	}
 	if s.Agent {
-		conn, err := net.Dial("unix", os.Getenv("SSH_AUTH_SOCK"))
+		conn, err := d.DialContext(ctx, "unix", os.Getenv("SSH_AUTH_SOCK"))
 		if err != nil {
 			return nil, closeAgent, engine.Permanentf("start an SSH agent, or name a key_file", "ssh agent at SSH_AUTH_SOCK does not answer: %w", err)
 		}

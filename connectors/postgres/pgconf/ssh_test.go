@@ -1,6 +1,7 @@
 package pgconf_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/ed25519"
 	"crypto/rand"
@@ -36,7 +37,7 @@ func newSSHServer(t *testing.T, user string, key ssh.PublicKey) *sshServer {
 	host, err := ssh.NewSignerFromKey(priv)
 	require.NoError(t, err)
 	cfg := &ssh.ServerConfig{PublicKeyCallback: func(c ssh.ConnMetadata, k ssh.PublicKey) (*ssh.Permissions, error) {
-		if c.User() == user && string(k.Marshal()) == string(key.Marshal()) {
+		if c.User() == user && bytes.Equal(k.Marshal(), key.Marshal()) {
 			return nil, nil
 		}
 		return nil, io.EOF

@@ -229,7 +229,7 @@ func (h *holder) close(ctx context.Context) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.dead = true
-	_ = h.conn.Close(ctx) //nolint:errcheck // the server ends the session either way
+	_ = h.conn.Close(ctx) // the server ends the session either way
 }
 
 // holderOf finds the living holder of a split's snapshot.

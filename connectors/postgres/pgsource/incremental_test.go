@@ -28,6 +28,7 @@ type route struct {
 }
 
 func newRoute(t *testing.T, s engine.SourceSession, resource, cursor string, change ...func(*engine.PlanRequest)) *route {
+	t.Helper()
 	req := engine.PlanRequest{Selection: engine.Selection{Resource: resource, Cursor: cursor},
 		Read: engine.ReadIncremental, Write: engine.WriteAppend, Slots: 2, HolderLives: true}
 	for _, c := range change {
@@ -323,7 +324,7 @@ func TestWindowByRowHashes(t *testing.T) {
 		p := plan(t, s, r.req)
 		w := readAll(t, s, p, r.req.Selection, readOptions{remember: true, wire: wire, batch: 2000, limit: 1})
 		require.Len(t, w.rows, 700)
-		require.Equal(t, 200, len(w.seen), "the rows of the last day")
+		require.Len(t, w.seen, 200, "the rows of the last day")
 
 		d.exec(`INSERT INTO daily SELECT i, '2024-03-02' FROM generate_series(701, 710) i`)
 		skip := map[engine.RowID]struct{}{}
@@ -335,7 +336,7 @@ func TestWindowByRowHashes(t *testing.T) {
 		w = readAll(t, s, p, r.req.Selection, readOptions{remember: true, wire: wire, skip: skip, batch: 500, limit: 1})
 		require.Len(t, w.rows, 10)
 		require.Equal(t, 200, w.skipped)
-		require.Equal(t, 210, len(w.seen))
+		require.Len(t, w.seen, 210)
 		d.exec(`DELETE FROM daily WHERE id > 700`)
 	}
 }

@@ -17,7 +17,8 @@ func TestNamesRoundTrip(t *testing.T) {
 		p, err := parsePattern(name)
 		require.NoError(t, err, name)
 		require.True(t, p.literal(), name)
-		require.Equal(t, n, [2]string{p.schema.text, p.name.text})
+		require.Equal(t, n[0], p.schema.text)
+		require.Equal(t, n[1], p.name.text)
 		require.True(t, p.matches(n[0], n[1]))
 	}
 	require.Equal(t, `"s.t"."a.b"`, resourceName("s.t", "a.b"))

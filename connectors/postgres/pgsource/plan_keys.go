@@ -220,7 +220,7 @@ func (s *Session) data(ctx context.Context, schemas []string, fn func(tx pgx.Tx)
 		return fn(tx)
 	})
 	if err != nil {
-		_ = conn.Close(context.WithoutCancel(ctx)) //nolint:errcheck // it is given up because of err
+		_ = conn.Close(context.WithoutCancel(ctx)) // it is given up because of err
 		return pgconf.Classify(err)
 	}
 	s.give(ctx, conn)

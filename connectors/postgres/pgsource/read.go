@@ -291,7 +291,7 @@ func (r *read) recover() bool {
 		err = r.handBack()
 	}
 	if err != nil {
-		_ = r.conn.pc.Conn().Close() //nolint:errcheck // the server ends the session either way
+		_ = r.conn.pc.Conn().Close() // the server ends the session either way
 	}
 	return err == nil
 }
@@ -301,6 +301,6 @@ func (r *read) recover() bool {
 func (r *read) abandon() {
 	ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
 	defer cancel()
-	_ = r.conn.pc.CancelRequest(ctx) //nolint:errcheck // closing ends it too, later
-	_ = r.conn.pc.Conn().Close()     //nolint:errcheck // the server ends the session either way
+	_ = r.conn.pc.CancelRequest(ctx) // closing ends it too, later
+	_ = r.conn.pc.Conn().Close()     // the server ends the session either way
 }

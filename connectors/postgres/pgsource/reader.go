@@ -26,7 +26,7 @@ const endTimeout = 2 * time.Second
 func (r *readerConn) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
 	defer cancel()
-	_ = r.pc.Close(ctx) //nolint:errcheck // the server ends the session either way
+	_ = r.pc.Close(ctx) // the server ends the session either way
 }
 
 func (s *Session) takeReader(ctx context.Context, role pgconf.Role) (*readerConn, error) {
@@ -244,6 +244,6 @@ func (d *descriptor) verifyFiles(rows [][][]byte, req *engine.ReadRequest) (agai
 }
 
 func number(b []byte) int64 {
-	n, _ := strconv.ParseInt(string(b), 10, 64) //nolint:errcheck // the server prints its own integers
+	n, _ := strconv.ParseInt(string(b), 10, 64) // the server prints its own integers
 	return n
 }

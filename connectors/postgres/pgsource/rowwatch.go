@@ -191,7 +191,7 @@ func keyText(v []byte, kind schema.Kind, isText bool) (string, bool) {
 	}
 	switch {
 	case kind.Integer():
-		n := int64(0)
+		var n int64
 		switch len(v) {
 		case 2:
 			n = int64(int16(binary.BigEndian.Uint16(v)))

@@ -113,7 +113,7 @@ func (s *Session) Close(ctx context.Context) error {
 		h.close(ctx)
 	}
 	for _, c := range idle {
-		_ = c.Close(ctx) //nolint:errcheck // the server ends the session either way
+		_ = c.Close(ctx) // the server ends the session either way
 	}
 	return nil
 }
@@ -133,7 +133,7 @@ func (s *Session) query(ctx context.Context, fn func(tx pgx.Tx) error) error {
 		return fn(tx)
 	})
 	if err != nil {
-		_ = conn.Close(context.WithoutCancel(ctx)) //nolint:errcheck // it is given up because of err
+		_ = conn.Close(context.WithoutCancel(ctx)) // it is given up because of err
 		return pgconf.Classify(err)
 	}
 	s.give(ctx, conn)
@@ -154,7 +154,7 @@ func (s *Session) take(ctx context.Context) (*pgx.Conn, error) {
 		if err := conn.Ping(ctx); err == nil {
 			return conn, nil
 		}
-		_ = conn.Close(context.WithoutCancel(ctx)) //nolint:errcheck // it is broken
+		_ = conn.Close(context.WithoutCancel(ctx)) // it is broken
 	} else {
 		s.mu.Unlock()
 	}
@@ -169,7 +169,7 @@ func (s *Session) give(ctx context.Context, conn *pgx.Conn) {
 		return
 	}
 	s.mu.Unlock()
-	_ = conn.Close(ctx) //nolint:errcheck // the server ends the session either way
+	_ = conn.Close(ctx) // the server ends the session either way
 }
 
 // describe adds the resource to an error that has a class already.

@@ -185,7 +185,7 @@ func (s *stream) copyOut(ctx context.Context, sink copySink) (int64, error) {
 		case 'C':
 			tag := strings.TrimRight(string(msg), "\x00")
 			if count, ok := strings.CutPrefix(tag, "COPY "); ok {
-				rows, _ = strconv.ParseInt(count, 10, 64) //nolint:errcheck // a tag without a number leaves 0, which the caller compares
+				rows, _ = strconv.ParseInt(count, 10, 64) // a tag without a number leaves 0, which the caller compares
 			}
 		case 'Z':
 			s.pending--
