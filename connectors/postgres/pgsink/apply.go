@@ -3,6 +3,7 @@ package pgsink
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -98,7 +99,7 @@ func (s *Session) holdFence(ctx context.Context, c *conn, t *engine.Target, d *d
 	var ordinal int64
 	var run string
 	err := results.QueryRow().Scan(&ordinal, &run)
-	if err != nil && err != pgx.ErrNoRows {
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return nil, classify(err, "hold the fence of %s", t.Resource)
 	}
 	if ordinal != t.Ordinal || run != t.RunID {
@@ -107,7 +108,7 @@ func (s *Session) holdFence(ctx context.Context, c *conn, t *engine.Target, d *d
 	var generation int
 	entry := new(engine.LedgerEntry)
 	err = scanEntry(entry, withMore{results.QueryRow(), []any{&generation}})
-	if err == pgx.ErrNoRows {
+	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, s.rowGone(t, d, split)
 	}
 	if err != nil {

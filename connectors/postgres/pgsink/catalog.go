@@ -2,6 +2,7 @@ package pgsink
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
@@ -53,7 +54,7 @@ func (s *Session) readTable(ctx context.Context, c *conn, p place) (*table, erro
 	err := c.QueryRow(ctx, `SELECT c.oid::int8, c.relkind::text, pg_has_role(c.relowner, 'USAGE')
 		FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 		WHERE n.nspname = $1 AND c.relname = $2`, p.Schema, p.Table).Scan(&t.OID, &t.Kind, &t.Owned)
-	if err == pgx.ErrNoRows {
+	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil
 	}
 	if err != nil {

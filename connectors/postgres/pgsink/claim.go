@@ -3,6 +3,7 @@ package pgsink
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -82,7 +83,7 @@ func (s *Session) claim(ctx context.Context, c *conn, t *engine.Target, d *detai
 		err := scanEntry(entry, c.QueryRow(ctx, `UPDATE `+table+` SET claim = $6, owner = $7, backend_pid = $8, backend_start = $9, updated_at = now()
 			WHERE `+rowWhere+` AND generation = $10 AND (claim < $6 OR claim = $6 AND owner = $7)
 			RETURNING `+entryColumns, append(args, claim, s.owner, c.backend.PID, c.backend.Start, t.Generation)...))
-		if err != pgx.ErrNoRows {
+		if !errors.Is(err, pgx.ErrNoRows) {
 			return classify(err, "claim split %s", split)
 		}
 		have, err := s.readEntry(ctx, c, t, d, split)
@@ -124,7 +125,7 @@ func (s *Session) readEntry(ctx context.Context, c *conn, t *engine.Target, d *d
 	e := new(engine.LedgerEntry)
 	err := scanEntry(e, c.QueryRow(ctx, `SELECT `+entryColumns+` FROM `+s.table(t, d, split)+` WHERE `+rowWhere,
 		k.installation, k.route, k.resource, t.RunID, split))
-	if err == pgx.ErrNoRows {
+	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, s.rowGone(t, d, split)
 	}
 	return e, classify(err, "read the ledger of split %s", split)

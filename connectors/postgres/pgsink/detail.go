@@ -218,7 +218,7 @@ func (s *Session) detailOf(t *engine.Target) (*detail, error) {
 		return d, nil
 	}
 	d := new(detail)
-	if err := json.Unmarshal(t.Detail, d); err != nil {
+	if err := json.Unmarshal(t.Detail, d); err != nil { //nolint:musttag // as written by the planner
 		return nil, engine.Bugf("read the plan of %s: %w", t.Resource, err)
 	}
 	s.details[t] = d

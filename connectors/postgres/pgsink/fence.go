@@ -3,6 +3,7 @@ package pgsink
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -31,7 +32,7 @@ const (
 
 // lockKey is an advisory lock's number for a subject.
 func lockKey(parts ...string) int64 {
-	return int64(xxh3.HashString(strings.Join(parts, "\x00"))) //nolint:gosec // any 64 bits are a lock's number
+	return int64(xxh3.HashString(strings.Join(parts, "\x00")))
 }
 
 // lock is the number of the fence's advisory lock: epochs share it, the start of
@@ -66,7 +67,7 @@ func (s *Session) readFence(ctx context.Context, c *conn, t *engine.Target) (fen
 	k := keyOf(t)
 	err := f.scan(c.QueryRow(ctx, `SELECT `+fenceColumns+` FROM `+s.ledger.fence()+` WHERE `+fenceWhere,
 		k.installation, k.route, k.resource))
-	if err == pgx.ErrNoRows {
+	if errors.Is(err, pgx.ErrNoRows) {
 		return fenceRow{}, nil
 	}
 	return f, classify(err, "read the fence of %s", t.Resource)
@@ -150,7 +151,7 @@ func (s *Session) refuseStanding(ctx context.Context, c *conn, t *engine.Target)
 			AND EXISTS (SELECT FROM `+s.ledger.rows()+` l WHERE l.installation = f.installation AND l.route = f.route AND l.resource = f.resource
 				AND l.run_id = f.run_id AND COALESCE((l.totals->>'rows_applied')::bigint, 0) > 0)`,
 		k.installation, k.route, k.resource, t.RunID, t.Ordinal).Scan(&run)
-	if err == pgx.ErrNoRows {
+	if errors.Is(err, pgx.ErrNoRows) {
 		return nil
 	}
 	if err != nil {

@@ -2,6 +2,7 @@ package pgsink
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -96,7 +97,7 @@ func (p *publisher) refuseCascade(ctx context.Context, f incoming) error {
 	var found string
 	err := p.c.QueryRow(ctx, "SELECT "+key+" FROM "+p.d.only()+" t WHERE NOT EXISTS (SELECT FROM "+p.d.staging().sql()+" s WHERE "+p.d.match()+
 		") AND EXISTS (SELECT FROM "+f.Child+" c WHERE "+strings.Join(on, " AND ")+") LIMIT 1").Scan(&found)
-	if err == pgx.ErrNoRows {
+	if errors.Is(err, pgx.ErrNoRows) {
 		return nil
 	}
 	if err != nil {

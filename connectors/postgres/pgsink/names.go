@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -33,7 +34,7 @@ func fitName(name string) string {
 func hash(parts ...string) string {
 	h := sha256.New()
 	for _, p := range parts {
-		fmt.Fprintf(h, "%d:%s", len(p), p)
+		h.Write([]byte(strconv.Itoa(len(p)) + ":" + p))
 	}
 	return hex.EncodeToString(h.Sum(nil))
 }

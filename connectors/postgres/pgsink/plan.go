@@ -199,9 +199,9 @@ func (p *planner) column(ctx context.Context, name string, f schema.Field) error
 			return err
 		}
 	}
-	if make := (change{SQL: w.create, Done: "to_regtype(" + literal(strings.TrimSuffix(w.SQL, "[]")) + ") IS NOT NULL"}); w.create != "" &&
-		c.Target.SQL == w.SQL && !slices.Contains(p.d.Before, make) {
-		p.d.Before = append(p.d.Before, make)
+	if create := (change{SQL: w.create, Done: "to_regtype(" + literal(strings.TrimSuffix(w.SQL, "[]")) + ") IS NOT NULL"}); w.create != "" &&
+		c.Target.SQL == w.SQL && !slices.Contains(p.d.Before, create) {
+		p.d.Before = append(p.d.Before, create)
 	}
 	keyed := p.req.Write == engine.WriteUpsert || p.req.Write == engine.WriteDelete
 	c.NeedValue = f.Nullable && (c.NotNull && !c.Generated || keyed && slices.Contains(p.schema.Key, f.Name))
@@ -364,7 +364,7 @@ func (p *planner) finish() error {
 	p.t.Statements = append(p.t.Statements, statements(p.d.Alter)...)
 	p.t.Statements = append(p.t.Statements, statements(makeTables(p.t, p.d))...)
 	p.t.Statements = append(p.t.Statements, publishStatements(p.t, p.d)...)
-	raw, err := json.Marshal(p.d)
+	raw, err := json.Marshal(p.d) //nolint:musttag // types of columns are stored under their field names, as the golden file has them
 	if err != nil {
 		return engine.Bugf("write the plan of %s: %w", p.t.Resource, err)
 	}

@@ -2,6 +2,7 @@ package pgsink
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -116,7 +117,7 @@ func (w *writer) failOn(ctx context.Context, c *column, where string) error {
 	var value, key *string
 	err := w.c.QueryRow(ctx, "SELECT ("+x+")::text, "+w.keyText()+" FROM "+transport+" s WHERE "+where+
 		" ORDER BY s."+transportOrder+" LIMIT 1").Scan(&value, &key)
-	if err == pgx.ErrNoRows {
+	if errors.Is(err, pgx.ErrNoRows) {
 		return nil
 	}
 	if err != nil {

@@ -3,6 +3,7 @@ package pgsink
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -84,7 +85,7 @@ func (p *publisher) earlier(ctx context.Context) (*engine.Receipt, error) {
 	var raw *string
 	err := p.c.QueryRow(ctx, `SELECT done, receipt::text FROM `+p.s.ledger.rows()+` WHERE `+rowWhere,
 		k.installation, k.route, k.resource, p.t.RunID, p.p.Split).Scan(&done, &raw)
-	if err == pgx.ErrNoRows {
+	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, p.s.rowGone(p.t, p.d, p.p.Split)
 	}
 	if err != nil {
@@ -94,7 +95,7 @@ func (p *publisher) earlier(ctx context.Context) (*engine.Receipt, error) {
 		return nil, nil
 	}
 	receipt := new(engine.Receipt)
-	if err := json.Unmarshal([]byte(*raw), receipt); err != nil {
+	if err := json.Unmarshal([]byte(*raw), receipt); err != nil { //nolint:musttag // as written by step
 		return nil, engine.Bugf("read the publish's receipt: %w", err)
 	}
 	receipt.AlreadyDone = true
@@ -221,7 +222,7 @@ func (p *publisher) step(ctx context.Context, receipt *engine.Receipt) error {
 	// A State that was set back asks again and may have other totals by then.
 	kept := *receipt
 	kept.Published = &p.p.Totals
-	raw, err := json.Marshal(kept)
+	raw, err := json.Marshal(kept) //nolint:musttag // the engine's receipt is stored under its field names
 	if err != nil {
 		return engine.Bugf("write the publish's receipt: %w", err)
 	}

@@ -2,6 +2,7 @@ package pgsink
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -319,7 +320,7 @@ func (s *Session) forget(ctx context.Context, c *conn, t *engine.Target) (publis
 	k := keyOf(t)
 	var f fenceRow
 	err = f.scan(c.QueryRow(ctx, `SELECT `+fenceColumns+` FROM `+s.ledger.fence()+` WHERE `+fenceWhere+` FOR UPDATE`, k.installation, k.route, k.resource))
-	if err == pgx.ErrNoRows {
+	if errors.Is(err, pgx.ErrNoRows) {
 		return false, nil
 	}
 	if err != nil {

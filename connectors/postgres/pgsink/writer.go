@@ -66,7 +66,9 @@ func (s *Session) newWriter(ctx context.Context, c *conn, t *engine.Target, d *d
 		}
 	}
 	if d.Transport {
-		return w, w.makeTransport(ctx)
+		if err := w.makeTransport(ctx); err != nil {
+			return nil, err
+		}
 	}
 	return w, nil
 }
