@@ -432,9 +432,6 @@ func (r *run) reset(ctx context.Context, f engine.Fence, name string, generation
 	if err != nil {
 		return fmt.Errorf("plan %s anew: %w", name, err)
 	}
-	if err := r.retry(ctx, "drop staging", func(ctx context.Context) error { return r.sink.Abort(ctx, old.Target) }); err != nil {
-		return fmt.Errorf("drop staging of %s: %w", name, err)
-	}
 	if _, err := r.prepare(ctx, rp); err != nil {
 		return err
 	}
@@ -452,6 +449,10 @@ func (r *run) reset(ctx context.Context, f engine.Fence, name string, generation
 		}
 	}
 	r.mu.Unlock()
+	// Only now: while State has the old plan, its checkpoints must stay true (invariant 1).
+	if err := r.retry(ctx, "drop staging", func(ctx context.Context) error { return r.sink.Abort(ctx, old.Target) }); err != nil {
+		r.Log.Warn("staging is left until the next run begins", "resource", name, "error", err)
+	}
 	p := r.Progress.resource(name)
 	p.EstimatedRows, p.EstimatedBytes, p.Splits = rp.Source.Rows, rp.Source.Bytes, len(rp.Source.Splits)
 	p.Applied.Store(0)

@@ -221,6 +221,8 @@ func TestStopPausesAndTheNextRunGoesOn(t *testing.T) {
 			if c.Op == "sink.apply.commit" {
 				if n++; n == 4 {
 					close(stop)
+					// Long enough for everybody to notice.
+					time.Sleep(time.Millisecond)
 				}
 			}
 			return nil

@@ -78,11 +78,13 @@ func (db *DB) standing(key fenceKey, run string) bool {
 }
 
 // dropOthers drops what other runs staged: those that are superseded, and those
-// that have prepared and do not own the fence (they begin the resource anew).
+// that have prepared and do not own the fence (they begin the resource anew), also
+// of an installation that was lost before it began.
 // Ledger rows stay for two runs, as evidence; they can't be written any more.
 func (db *DB) dropOthers(key fenceKey, run string) {
 	maps.DeleteFunc(db.tables, func(_ string, t table) bool {
-		return t.staging && t.fence == key && t.run != run
+		_, began := db.fences[t.fence]
+		return t.staging && t.run != run && (t.fence == key || !began && t.fence.resource == key.resource)
 	})
 	keep := 0
 	older := map[string]int64{}
@@ -104,38 +106,44 @@ func (db *DB) dropOthers(key fenceKey, run string) {
 
 // Freeze implements [engine.Fencer].
 func (s *Session) Freeze(ctx context.Context, t *engine.Target, plan *engine.ResourcePlan) error {
-	return s.do(ctx, "sink.freeze", t.Resource, func() error {
-		db := s.db
-		if err := db.owns(t); err != nil {
-			return err
+	return s.locking(ctx, gate.Call{Op: "sink.freeze", Subject: t.Resource}, func() (bool, error) {
+		if err := s.alive(nil); err != nil {
+			return false, err
 		}
-		id := engine.PublishSplit(t.Resource)
-		publish, frozen := db.ledger[rowOf(t, id)]
-		if frozen && publish.Done {
-			return nil
-		}
-		if have := db.fences[keyOf(t)].cursor; len(plan.From) > 0 && !bytes.Equal(have, plan.From) && !db.opt.Broken.NoCursorCheck {
-			return fmt.Errorf("freeze %s: the destination is at %s, the plan starts at %s: %w", t.Resource, have, plan.From, engine.ErrPlanVoid)
-		}
-		if frozen && publish.generation == t.Generation && db.same(t, plan) {
-			if db.lost(t, publish) {
-				return fmt.Errorf("freeze %s: %w", t.Resource, engine.ErrStagingLost)
-			}
-			return nil
-		}
-		for k := range db.ledger {
-			if k.fence == keyOf(t) && k.run == t.RunID {
-				delete(db.ledger, k)
-			}
-		}
-		db.plans[planKey{fence: keyOf(t), run: t.RunID}] = plan
-		for _, sp := range plan.Source.Splits {
-			db.ledger[rowOf(t, sp.ID)] = ledgerRow{LedgerEntry: engine.LedgerEntry{Split: sp.ID},
-				unlogged: t.Staged && db.opt.Unlogged, generation: t.Generation, descriptor: sp.Descriptor}
-		}
-		db.ledger[rowOf(t, id)] = ledgerRow{LedgerEntry: engine.LedgerEntry{Split: id}, generation: t.Generation, splits: len(plan.Source.Splits)}
-		return nil
+		return s.db.freeze(t, plan)
 	})
+}
+
+func (db *DB) freeze(t *engine.Target, plan *engine.ResourcePlan) (blocked bool, err error) {
+	if err := db.owns(t); err != nil {
+		return false, err
+	}
+	id := engine.PublishSplit(t.Resource)
+	publish, frozen := db.ledger[rowOf(t, id)]
+	if frozen && publish.Done {
+		return false, nil
+	}
+	if have := db.fences[keyOf(t)].cursor; len(plan.From) > 0 && !bytes.Equal(have, plan.From) && !db.opt.Broken.NoCursorCheck {
+		return false, fmt.Errorf("freeze %s: the destination is at %s, the plan starts at %s: %w", t.Resource, have, plan.From, engine.ErrPlanVoid)
+	}
+	if frozen && publish.generation == t.Generation && db.same(t, plan) {
+		if db.lost(t, publish) {
+			return false, fmt.Errorf("freeze %s: %w", t.Resource, engine.ErrStagingLost)
+		}
+		return false, nil
+	}
+	// Rows that an epoch holds are not deleted under it.
+	if db.terminate(func(x *txn) bool { return x.fence == keyOf(t) && x.target.RunID == t.RunID }) {
+		return true, nil
+	}
+	maps.DeleteFunc(db.ledger, func(k ledgerKey, _ ledgerRow) bool { return k.fence == keyOf(t) && k.run == t.RunID })
+	db.plans[planKey{fence: keyOf(t), run: t.RunID}] = plan
+	for _, sp := range plan.Source.Splits {
+		db.ledger[rowOf(t, sp.ID)] = ledgerRow{LedgerEntry: engine.LedgerEntry{Split: sp.ID},
+			unlogged: t.Staged && db.opt.Unlogged, generation: t.Generation, descriptor: sp.Descriptor}
+	}
+	db.ledger[rowOf(t, id)] = ledgerRow{LedgerEntry: engine.LedgerEntry{Split: id}, generation: t.Generation, splits: len(plan.Source.Splits)}
+	return false, nil
 }
 
 // same tells whether the frozen plan has the same splits as this one.

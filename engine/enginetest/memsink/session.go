@@ -185,10 +185,19 @@ func (db *DB) readRows(t *engine.Target, f func(ledgerRow)) int {
 // Abort implements [engine.SinkSession]. The resource's frozen rows of this
 // generation go with its staging, so that nothing can be applied to it any more.
 func (s *Session) Abort(ctx context.Context, t *engine.Target) error {
-	return s.do(ctx, "sink.abort", t.Resource, func() error {
+	return s.locking(ctx, gate.Call{Op: "sink.abort", Subject: t.Resource}, func() (bool, error) {
 		db := s.db
+		if err := s.alive(nil); err != nil {
+			return false, err
+		}
 		if publish, ok := db.ledger[rowOf(t, engine.PublishSplit(t.Resource))]; ok && publish.Done {
-			return nil
+			return false, nil
+		}
+		mine := func(x *txn) bool {
+			return x.fence == keyOf(t) && x.target.RunID == t.RunID && x.target.Generation == t.Generation
+		}
+		if db.terminate(mine) {
+			return true, nil
 		}
 		if plan := db.plans[planKey{fence: keyOf(t), run: t.RunID}]; plan != nil && plan.Generation == t.Generation {
 			delete(db.plans, planKey{fence: keyOf(t), run: t.RunID})
@@ -199,6 +208,6 @@ func (s *Session) Abort(ctx context.Context, t *engine.Target) error {
 			}
 		}
 		delete(db.tables, stagingName(t))
-		return nil
+		return false, nil
 	})
 }

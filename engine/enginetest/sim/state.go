@@ -108,7 +108,9 @@ func (s *gatedState) Commit(ctx context.Context, f engine.Fence, p engine.Progre
 		if !rightful {
 			s.p.w.violate("invariant 2: State took a stale checkpoint of split %s claim %d epoch %d", p.Split, p.Claim, p.Epoch)
 		}
-		s.p.w.checkpointed(f, p)
+		if !s.p.old {
+			s.p.w.checkpointed(f, p)
+		}
 		return nil
 	})
 }
