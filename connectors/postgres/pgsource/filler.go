@@ -308,6 +308,9 @@ func (f *filler) flush(ctx context.Context) error {
 		f.giveBack()
 		return nil
 	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
 	b := &engine.Batch{Resource: f.res, Seq: f.seq, Rows: f.count, Skipped: f.skipped, Seen: f.seen}
 	b.Digest, _ = f.digest.Take()
 	// The key is taken before the batch, whose memory the engine may use again as
