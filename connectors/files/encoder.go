@@ -26,7 +26,7 @@ type encoder interface {
 func newEncoder(w io.Writer, d *detail, cols []column, mem memory.Allocator) (encoder, error) {
 	switch d.Format {
 	case FormatParquet:
-		return newParquetEncoder(w, d, cols, mem)
+		return newParquetEncoder(w, d, cols, mem), nil
 	case FormatJSONL:
 		return newLineEncoder(w, d, &jsonlRows{cols: cols})
 	case FormatCSV:

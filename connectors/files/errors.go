@@ -7,15 +7,12 @@ import (
 	"github.com/tranship-io/tranship/engine"
 )
 
-// asEngine finds an error that already has a class of its own, or that says
-// that the work was interrupted.
-func asEngine(err error) (error, bool) {
+// classified tells whether an error already has a class of its own, or says that
+// the work was interrupted.
+func classified(err error) bool {
 	var e *engine.Error
 	var stale *engine.StaleError
 	var mismatch *engine.MismatchError
-	if errors.As(err, &e) || errors.As(err, &stale) || errors.As(err, &mismatch) ||
-		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return err, true
-	}
-	return nil, false
+	return errors.As(err, &e) || errors.As(err, &stale) || errors.As(err, &mismatch) ||
+		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"io"
 	"strings"
 	"testing"
@@ -242,7 +241,7 @@ func (r *rig) content(target *engine.Target, name string) []byte {
 func valueError(t testing.TB, err error) *engine.ValueError {
 	t.Helper()
 	var v *engine.ValueError
-	require.True(t, errors.As(err, &v), "%v", err)
+	require.ErrorAs(t, err, &v)
 	require.Equal(t, engine.Permanent, engine.ClassOf(err))
 	return v
 }
@@ -252,4 +251,12 @@ func mustConfig(t testing.TB, cfg map[string]any) engine.Config {
 	raw, err := json.Marshal(cfg)
 	require.NoError(t, err)
 	return engine.Config(raw)
+}
+
+// requireText compares files byte by byte, JSON too: numbers must keep their digits.
+func requireText(t testing.TB, want, got string) {
+	t.Helper()
+	if want != got {
+		t.Fatalf("want:\n%s\ngot:\n%s", want, got)
+	}
 }

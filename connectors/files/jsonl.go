@@ -4,7 +4,6 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 
 	"github.com/tranship-io/tranship/engine/rowtext"
-	"github.com/tranship-io/tranship/engine/schema"
 )
 
 // jsonlRows writes one JSON object a line, with all columns in order.
@@ -64,6 +63,3 @@ func (j *jsonlRows) row(dst []byte, i int) []byte {
 	}
 	return append(dst, '}', '\n')
 }
-
-// isJSON tells whether a type's values are JSON documents.
-func isJSON(t schema.Type) bool { return t.Kind == schema.JSON || t.Kind == schema.JSONB }

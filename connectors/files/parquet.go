@@ -53,12 +53,12 @@ type parquetEncoder struct {
 	wide map[int]bool
 }
 
-func newParquetEncoder(w io.Writer, d *detail, cols []column, mem memory.Allocator) (*parquetEncoder, error) {
+func newParquetEncoder(w io.Writer, d *detail, cols []column, mem memory.Allocator) *parquetEncoder {
 	arrowProps := pqarrow.NewArrowWriterProperties(pqarrow.WithAllocator(mem))
 	return &parquetEncoder{
 		ctx: pqarrow.NewArrowWriteContext(context.Background(), &arrowProps),
 		out: w, d: d, cols: cols, mem: mem, wide: map[int]bool{},
-	}, nil
+	}
 }
 
 func (e *parquetEncoder) write(rec arrow.RecordBatch, bytes int64) error {
@@ -235,7 +235,7 @@ func wrapWrite(err error) error {
 	if err == nil {
 		return nil
 	}
-	if _, ok := asEngine(err); ok {
+	if classified(err) {
 		return err
 	}
 	return engine.Bugf("write Parquet: %w", err)

@@ -26,7 +26,7 @@ func (s *session) Publish(ctx context.Context, p *engine.Publication) (*engine.R
 	if err != nil {
 		return nil, err
 	}
-	files, err := s.registered(ctx, p, d)
+	files, err := registered(p)
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +73,7 @@ func (s *session) Publish(ctx context.Context, p *engine.Publication) (*engine.R
 
 // registered returns the run's files as the manifest lists them, checked
 // against the totals (P7, invariant 7).
-func (s *session) registered(_ context.Context, p *engine.Publication, d *detail) ([]ManifestFile, error) {
+func registered(p *engine.Publication) ([]ManifestFile, error) {
 	var rows int64
 	claims := map[string]int64{}
 	files := []ManifestFile{}

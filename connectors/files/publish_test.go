@@ -97,10 +97,10 @@ func TestPublishTwiceAndLate(t *testing.T) {
 	require.NoError(t, err)
 	_, err = r.s.Prepare(t.Context(), stale)
 	var se *engine.StaleError
-	require.True(t, errors.As(err, &se), "%v", err)
+	require.ErrorAs(t, err, &se)
 	require.Equal(t, &engine.StaleError{What: "ordinal", Subject: "public.n", Ours: 1, Have: 2}, se)
 	_, err = r.s.Publish(t.Context(), publication(stale, r.at))
-	require.True(t, errors.As(err, &se))
+	require.ErrorAs(t, err, &se)
 	require.Equal(t, m2, r.manifest(one))
 
 	found, err := r.s.(engine.Adopter).Adopt(t.Context(), two.Route)
@@ -159,7 +159,7 @@ func TestPublishRefusesWhatIsNotWhole(t *testing.T) {
 	p.Totals.Applied++
 	_, err = r.s.Publish(t.Context(), p)
 	var mm *engine.MismatchError
-	require.True(t, errors.As(err, &mm), "%v", err)
+	require.ErrorAs(t, err, &mm)
 
 	file := filepath.Join(dir, "public.n", filepath.FromSlash(rc.Artifacts[0].Name))
 	require.NoError(t, os.Truncate(file, 10))
@@ -280,7 +280,7 @@ func TestMismatchesFail(t *testing.T) {
 		spoil(b)
 		_, err := r.s.Apply(t.Context(), epochOf(target, "public.n/0", 1, 1, b))
 		var mm *engine.MismatchError
-		require.True(t, errors.As(err, &mm), "%s: %v", what, err)
+		require.ErrorAs(t, err, &mm)
 		require.Equal(t, what, mm.What)
 		require.Equal(t, "public.n/0", mm.Split)
 		require.Equal(t, "public.n", mm.Resource)
@@ -290,7 +290,7 @@ func TestMismatchesFail(t *testing.T) {
 	e.End = func() engine.EpochEnd { v := end(); v.Rows++; return v }
 	_, err := r.s.Apply(t.Context(), e)
 	var mm *engine.MismatchError
-	require.True(t, errors.As(err, &mm), "%v", err)
+	require.ErrorAs(t, err, &mm)
 	require.Equal(t, "rows", mm.What)
 
 	failing := epochOf(target, "public.n/0", 1, 1, batch())

@@ -62,7 +62,7 @@ func (s *session) readBack(ctx context.Context, t *engine.Target, d *detail, col
 		}
 	}
 	if err != nil {
-		if _, ok := asEngine(err); ok {
+		if classified(err) {
 			return sum, rows, err
 		}
 		return sum, rows, engine.Bugf("verify %s: read back %s: %w", t.Name, key, err)

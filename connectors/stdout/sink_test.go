@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"io"
 	"strings"
 	"testing"
@@ -72,7 +71,7 @@ func TestPrintsStrictJSON(t *testing.T) {
 		Next:    func(context.Context) (*engine.Batch, error) { return k.batches[0], nil },
 	})
 	var mismatch *engine.MismatchError
-	require.True(t, errors.As(err, &mismatch))
+	require.ErrorAs(t, err, &mismatch)
 }
 
 func TestRefusesWhatItCannotPromise(t *testing.T) {
