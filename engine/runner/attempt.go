@@ -97,8 +97,12 @@ var errBoundary = errors.New("attempt boundary")
 func (r *run) outcomeOf(ctx context.Context, b *bounds, err error) outcome {
 	reason, stopped := b.reached()
 	cause := context.Cause(ctx)
+	var stale *engine.StaleError
+	if errors.As(err, &stale) && stale.What == "generation" {
+		cause = errLeaseLost
+	}
 	switch {
-	case errors.Is(cause, errCanceled):
+	case errors.Is(cause, errCanceled), errors.Is(err, errCanceled):
 		return outcome{canceled: true, err: errCanceled}
 	case errors.Is(cause, errLeaseLost):
 		return outcome{err: errLeaseLost}

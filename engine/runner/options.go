@@ -137,6 +137,15 @@ func (s Settings) slotBudget() int64 {
 	return max(n, minSlotBudget)
 }
 
+// inFlight is how many batches of one split may be on their way: enough that
+// neither end waits for the other's hiccups; more would only hold memory.
+const inFlight = 12
+
+// splitBudget is the batch budget of one split in bytes.
+func (s Settings) splitBudget(t *engine.Target) int64 {
+	return min(s.slotBudget(), inFlight*s.batchBytes(t))
+}
+
 // batchBytes is the size of batches for a target.
 func (s Settings) batchBytes(t *engine.Target) int64 {
 	n := s.BatchBytes

@@ -415,7 +415,8 @@ func (r *run) openAtDestination(runID string, own bool) (a engine.Adoption, ok b
 
 // begin makes the run the one that is worked on.
 func (r *run) begin(rec engine.Run) {
-	r.rec = rec
+	// State's word on the route counts: it may have changed since we asked.
+	r.rec, r.route = rec, rec.Route
 	r.plan, r.resets, r.started = nil, map[string]int{}, map[string]bool{}
 	clear(r.failed)
 }

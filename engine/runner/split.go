@@ -137,7 +137,7 @@ func (r *run) read(ctx context.Context, l engine.Lease, sp *engine.ClaimedSplit,
 			req.Skip[id] = struct{}{}
 		}
 	}
-	f := &feed{budget: newBudget(r.set.slotBudget()), bounds: b, items: make(chan item, 64), progress: r.Progress.resource(sp.Resource),
+	f := &feed{budget: newBudget(r.set.splitBudget(rp.Target)), bounds: b, items: make(chan item, 64), progress: r.Progress.resource(sp.Resource),
 		epochBytes: r.set.epochBytes(rp.Target), epochTime: r.set.EpochTime}
 	rd := startRead(ctx, r.src, req, f)
 	defer rd.close()

@@ -230,6 +230,13 @@ func (db *DB) Version() int64 {
 	return db.version
 }
 
+// Knows tells whether a route has begun here, so that a lost State finds it again.
+func (db *DB) Knows() bool {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	return len(db.fences) > 0
+}
+
 // Rows returns the rows of a live table as a reader sees them now, and the run
 // that replaced it last.
 func (db *DB) Rows(name string) (rows []Row, replacedBy string) {

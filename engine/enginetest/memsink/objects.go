@@ -86,6 +86,13 @@ func (o *Objects) Version() int64 {
 	return o.version
 }
 
+// Knows tells whether a route has published here, so that a lost State finds it again.
+func (o *Objects) Knows() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.bucket.manifests) > 0
+}
+
 // Rows returns the rows that the target's manifest lists, and the run that
 // replaced them last. A listed object that is missing is a row of run "missing".
 func (o *Objects) Rows(name string) (rows []Row, replacedBy string) {

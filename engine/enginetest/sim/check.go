@@ -36,7 +36,6 @@ func planKey(run, resource string, generation int) string {
 func (w *world) planned(run string, rp *engine.ResourcePlan) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.began = true
 	w.plans[planKey(run, rp.Selection.Resource, rp.Generation)] = rp
 }
 

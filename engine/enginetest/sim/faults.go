@@ -29,7 +29,8 @@ func (w *world) disturb(f *faults) bool {
 		w.dst.Restore(w.backups[i])
 		w.backups = w.backups[:i+1]
 		s.sleep(0)
-	case s.chance(f.stateLoss) && w.began:
+	case s.chance(f.stateLoss) && w.dst.Knows():
+		// With both ends empty nobody is left to say that the route exists (P1).
 		w.killLive()
 		s.tell("state: lost")
 		w.swapState(func() {

@@ -23,6 +23,7 @@ type destination interface {
 	Rows(name string) (rows []memsink.Row, replacedBy string)
 	Version() int64
 	Staging() []string
+	Knows() bool
 	Backup() any
 	Restore(any)
 	Crash()
@@ -54,8 +55,6 @@ type world struct {
 	// lost is true once the destination was set back: only then may a checkpoint
 	// be ahead of it.
 	lost bool
-	// began is true once a run has begun at the destination.
-	began bool
 
 	mu         sync.Mutex
 	violations []string
