@@ -32,7 +32,7 @@ const (
 	tableRows = `INSERT INTO %s SELECT g, (g %% 3)::smallint, timestamptz '2024-01-01' + g * interval '1.3 s', timestamptz '2024-01-01 00:10' + g * interval '1.3 s',
   CASE WHEN g %% 20 = 0 THEN NULL ELSE (g %% 6)::smallint END, ((g * 7919) %% 4000) / 100.0, (g %% 5)::int, CASE WHEN g %% 50 = 0 THEN 'Y' ELSE 'N' END,
   ((g * 31) %% 263)::int, ((g * 17) %% 263)::int, (g %% 4)::int, ((g * 104729) %% 9000) / 100.0, (g %% 7) * 0.5, sqrt((g %% 1000)::float8),
-  'trip ' || (g %% 100000), ((g * 104729) %% 12000) / 100.0 FROM generate_series(1, %d) g`
+  'trip ' || (g %% 100000), ((g * 104729) %% 12000) / 100.0 FROM generate_series(1::bigint, %d) g`
 )
 
 func newBench(ctx context.Context, binary string, rows, n int) (*bench, error) {
