@@ -89,7 +89,11 @@ func parsePath(name string) []string {
 // with the resource's name, which the folder above says already.
 func splitDir(resource, split string) string {
 	if rest, ok := strings.CutPrefix(split, resource+"/"); ok {
-		return safeName(rest)
+		name := safeName(rest)
+		if strings.HasPrefix(name, "%2E") {
+			return name // a leading dot hides a folder, or means another one
+		}
+		return strings.ReplaceAll(name, "%2E", ".")
 	}
 	return "~" + safeName(split)
 }

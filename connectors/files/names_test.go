@@ -30,6 +30,8 @@ func TestFolders(t *testing.T) {
 	require.LessOrEqual(t, len(safeName(strings.Repeat("é", 200))), maxNameBytes)
 	require.NotEqual(t, folderOf([]string{"a.b", "c"}), folderOf([]string{"a", "b.c"}))
 	require.Equal(t, "3", splitDir("public.orders", "public.orders/3"))
+	require.Equal(t, "0.3", splitDir("public.orders", "public.orders/0.3"))
+	require.Equal(t, "%2E%2E", splitDir("a", "a/.."))
 	require.NotEqual(t, splitDir("a", "b/3"), splitDir("a", "a/b/3"))
 }
 
