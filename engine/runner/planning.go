@@ -59,10 +59,13 @@ func (r *run) working() bool {
 // whether both speak of the same plan (P3).
 func (r *run) checkLedger(plan *engine.RunPlan, splits []engine.SplitStatus) error {
 	for _, rp := range plan.Resources {
-		// Published there under another plan than State, set back, has now.
+		// State, set back, has an older plan than the destination works on.
 		ar := r.knownResource(rp.Selection.Resource)
-		if r.fencer != nil && ar != nil && ar.RunID == r.rec.ID.String() && ar.Published && ar.Plan != nil && ar.Plan.Generation != rp.Generation {
-			return fmt.Errorf("resource %s is published: %w", rp.Selection.Resource, engine.ErrLedgerBehind)
+		if r.fencer == nil || ar == nil || ar.RunID != r.rec.ID.String() || ar.Plan == nil {
+			continue
+		}
+		if have := ar.Plan.Generation; ar.Published && have != rp.Generation || have > rp.Generation {
+			return fmt.Errorf("resource %s has plan %d, the destination works on plan %d: %w", rp.Selection.Resource, rp.Generation, have, engine.ErrLedgerBehind)
 		}
 	}
 	for _, s := range splits {

@@ -490,6 +490,10 @@ func (r *run) finish(ctx context.Context, out outcome, res *Result) error {
 		return errors.Join(reason, err)
 	}
 	if err := r.State.FinishRun(ctx, r.main, end); err != nil {
+		if isStale(reason) {
+			// Who overtook us has the last word on the run.
+			return reason
+		}
 		return errors.Join(reason, fmt.Errorf("finish run: %w", err))
 	}
 	return reason

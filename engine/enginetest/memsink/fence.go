@@ -132,6 +132,10 @@ func (db *DB) freeze(t *engine.Target, plan *engine.ResourcePlan) (blocked bool,
 		}
 		return false, nil
 	}
+	if frozen && publish.generation >= t.Generation && db.worked(t) {
+		// Somebody works on the frozen plan: this caller does not own the run any more.
+		return false, &engine.StaleError{What: "generation", Subject: t.Resource, Ours: int64(t.Generation), Have: int64(publish.generation)}
+	}
 	// Rows that an epoch holds are not deleted under it.
 	if db.terminate(func(x *txn) bool { return x.fence == keyOf(t) && x.target.RunID == t.RunID }) {
 		return true, nil
@@ -144,6 +148,16 @@ func (db *DB) freeze(t *engine.Target, plan *engine.ResourcePlan) (blocked bool,
 	}
 	db.ledger[rowOf(t, id)] = ledgerRow{LedgerEntry: engine.LedgerEntry{Split: id}, generation: t.Generation, splits: len(plan.Source.Splits)}
 	return false, nil
+}
+
+// worked tells whether a split of the run's frozen plan was ever claimed.
+func (db *DB) worked(t *engine.Target) bool {
+	for k, r := range db.ledger {
+		if k.fence == keyOf(t) && k.run == t.RunID && r.Claim > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // same tells whether the frozen plan has the same splits as this one.
