@@ -59,6 +59,9 @@ type Batch struct {
 	// Skipped counts rows read but left out by a stated policy (NULL cursor,
 	// already applied in the window); they are not among Rows.
 	Skipped int
+	// Policies name the part of Skipped that the receipt counts by column and
+	// reason ([PolicySkip]).
+	Policies []PolicyCount
 	// Free returns the batch's memory to its pool; may be nil.
 	Free func()
 }

@@ -60,6 +60,9 @@ const (
 	// PolicySetAside keeps the row out of the destination and writes it, with
 	// the reason, to the place that the user named.
 	PolicySetAside Policy = "set_aside"
+	// PolicySkip counts rows that a rule of the read leaves out, such as a NULL
+	// cursor. No document chooses it.
+	PolicySkip Policy = "skip"
 )
 
 // SchemaPolicy says what may be done to a destination's structure.

@@ -169,7 +169,9 @@ type EpochEnd struct {
 	Rows    int64
 	Bytes   int64
 	Skipped int64
-	Digest  integrity.Digest
+	// Policies are those of the batches: they count parts of Skipped.
+	Policies []PolicyCount
+	Digest   integrity.Digest
 	// CRC is the CRC32C chained over the batches' CRCs as computed at the
 	// source's edge: the sink chains its own and the engine compares.
 	CRC uint32

@@ -238,6 +238,7 @@ func (r *reader) epoch(first item) *engine.Epoch {
 			r.open = b
 			r.end.Rows += int64(b.Rows)
 			r.end.Skipped += int64(b.Skipped)
+			r.end.Policies = append(r.end.Policies, b.Policies...)
 			r.end.Bytes += b.Bytes
 			r.end.Digest.Add(b.Digest)
 			if b.Rows > 0 {

@@ -188,6 +188,7 @@ func (r *run) apply(ctx context.Context, l engine.Lease, sp *engine.ClaimedSplit
 	t := sp.Totals
 	step := engine.Totals{Read: end.Rows + end.Skipped, Applied: rc.Applied, Superseded: rc.Superseded, Skipped: rc.Skipped + end.Skipped,
 		SetAside: rc.SetAside, Bytes: end.Bytes, Digest: end.Digest, ReadBack: rc.ReadBack, Policies: rc.Policies}
+	step.AddPolicies(end.Policies)
 	t.Policies = append([]engine.PolicyCount(nil), t.Policies...)
 	t.Add(step)
 	fact := r.fact(events.EpochCommitted{Resource: sp.Resource, Split: sp.ID, Claim: sp.Claim, Epoch: e.Number,

@@ -63,6 +63,7 @@ func (s *Session) step(ctx context.Context, c *conn, t *engine.Target, d *detail
 		Read: end.Rows + end.Skipped, Applied: r.Applied, Superseded: r.Superseded, Skipped: r.Skipped + end.Skipped,
 		SetAside: r.SetAside, Bytes: end.Bytes, Digest: end.Digest, ReadBack: r.ReadBack, Policies: r.Policies,
 	})
+	totals.AddPolicies(end.Policies)
 	raw, err := json.Marshal(totals)
 	if err != nil {
 		return engine.Bugf("write totals of split %s: %w", e.Split, err)

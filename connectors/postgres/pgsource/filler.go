@@ -39,8 +39,10 @@ type filler struct {
 	// piece counts the tuples since begin; skipped and seen go with the next batch.
 	piece   int64
 	skipped int
-	seen    []engine.RowID
-	keep    bool // the current piece's rows are seen again by the next run
+	// policies names what of skipped the receipt counts.
+	policies []engine.PolicyCount
+	seen     []engine.RowID
+	keep     bool // the current piece's rows are seen again by the next run
 	// wrote is called after each write with the key of the batch's last row, if the
 	// split has an order.
 	wrote func(ctx context.Context, key []keyValue) error
@@ -311,7 +313,7 @@ func (f *filler) flush(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	b := &engine.Batch{Resource: f.res, Seq: f.seq, Rows: f.count, Skipped: f.skipped, Seen: f.seen}
+	b := &engine.Batch{Resource: f.res, Seq: f.seq, Rows: f.count, Skipped: f.skipped, Policies: f.policies, Seen: f.seen}
 	b.Digest, _ = f.digest.Take()
 	// The key is taken before the batch, whose memory the engine may use again as
 	// soon as it has it.
@@ -337,7 +339,7 @@ func (f *filler) flush(ctx context.Context) error {
 	}
 	f.out.Unreserve(f.reserved - b.Bytes)
 	count := f.count
-	f.reserved, f.count, f.skipped, f.seen = 0, 0, 0, nil
+	f.reserved, f.count, f.skipped, f.policies, f.seen = 0, 0, 0, nil, nil
 	f.seq++
 	if err := f.out.Write(ctx, b); err != nil {
 		return err

@@ -164,7 +164,9 @@ func (r *read) countNulls(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("count rows of %s without a cursor: %w", name, err)
 		}
-		r.fill.skipped = int(number(res[0].Rows[0][0]))
+		if r.fill.skipped = int(number(res[0].Rows[0][0])); r.fill.skipped > 0 {
+			r.fill.policies = []engine.PolicyCount{{Column: r.d.Cursor.Column, Policy: engine.PolicySkip, Reason: "NULL cursor", Count: int64(r.fill.skipped)}}
+		}
 	case r.d.Way == byKeys && r.d.Unproved && r.d.Last:
 		nulls := make([]string, len(r.d.Order))
 		for i, c := range r.d.Order {
