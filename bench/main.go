@@ -17,7 +17,9 @@ import (
 	"syscall"
 )
 
-func main() {
+func main() { os.Exit(command()) }
+
+func command() int {
 	var (
 		part = flag.String("part", "pg,parquet,memory", "parts to measure")
 		rows = flag.Int("rows", 4_000_000, "rows of the table")
@@ -29,8 +31,9 @@ func main() {
 	defer stop()
 	if err := run(ctx, *part, *rows, *n, *big); err != nil {
 		fmt.Fprintf(os.Stderr, "bench: %v\n", err)
-		os.Exit(1)
+		return 1
 	}
+	return 0
 }
 
 func run(ctx context.Context, parts string, rows, n, big int) error {

@@ -58,7 +58,8 @@ func newBench(ctx context.Context, binary string, rows, n int) (*bench, error) {
 			return nil, err
 		}
 	}
-	return b, b.table(ctx, "public.trips", rows)
+	err = b.table(ctx, "public.trips", rows)
+	return b, err
 }
 
 // table makes a source table of n rows.

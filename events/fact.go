@@ -55,11 +55,11 @@ func New(runID uuid.UUID, at time.Time, p Payload) (Fact, error) {
 // Decode returns the fact's payload as a pointer to its payload type. A type or
 // version that this build does not know is an error of type *UnknownError.
 func (f Fact) Decode() (Payload, error) {
-	make, ok := registry[f.Type]
+	blank, ok := registry[f.Type]
 	if !ok {
 		return nil, &UnknownError{Type: f.Type, Version: f.Version}
 	}
-	p := make()
+	p := blank()
 	if _, v := p.FactType(); v != f.Version {
 		return nil, &UnknownError{Type: f.Type, Version: f.Version}
 	}

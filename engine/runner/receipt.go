@@ -116,5 +116,5 @@ func usage() (float64, int64) {
 		return 0, 0
 	}
 	sec := func(t unix.Timeval) float64 { return float64(t.Sec) + float64(t.Usec)/1e6 }
-	return sec(u.Utime) + sec(u.Stime), int64(u.Maxrss) * maxrssUnit
+	return sec(u.Utime) + sec(u.Stime), u.Maxrss * maxrssUnit
 }

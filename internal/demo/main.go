@@ -23,14 +23,17 @@ import (
 	"github.com/tranship-io/tranship/internal/pgtest"
 )
 
-func main() {
+func main() { os.Exit(command()) }
+
+func command() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	d := &demo{dir: "demo-output", began: time.Now()}
 	if err := d.run(ctx); err != nil {
 		fmt.Fprintf(os.Stderr, "demo: %v\n", err)
-		os.Exit(1)
+		return 1
 	}
+	return 0
 }
 
 type demo struct {
@@ -45,10 +48,11 @@ func (d *demo) say(format string, args ...any) {
 }
 
 func (d *demo) run(ctx context.Context) error {
-	var err error
-	if d.binary, err = filepath.Abs("bin/tranship"); err != nil {
+	binary, err := filepath.Abs("bin/tranship")
+	if err != nil {
 		return err
 	}
+	d.binary = binary
 	if err := os.RemoveAll(d.dir); err != nil {
 		return fmt.Errorf("clear the last demo's output: %w", err)
 	}
@@ -56,14 +60,17 @@ func (d *demo) run(ctx context.Context) error {
 		return err
 	}
 	d.say("Starting two PostgreSQL servers (fetched once, nothing needs to be installed)")
-	for _, end := range []*string{&d.source, &d.sink} {
-		srv, err := pgtest.Start(ctx, pgtest.Config{})
-		if err != nil {
-			return err
-		}
-		defer func() { _ = srv.Stop() }()
-		*end = srv.URL("")
+	source, err := pgtest.Start(ctx, pgtest.Config{})
+	if err != nil {
+		return err
 	}
+	defer func() { _ = source.Stop() }()
+	sink, err := pgtest.Start(ctx, pgtest.Config{})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = sink.Stop() }()
+	d.source, d.sink = source.URL(""), sink.URL("")
 	d.say("Loading all flights that left New York City in 2013 (nycflights13, CC0) into the source")
 	if err := nycflights.Load(ctx, d.source); err != nil {
 		return err
@@ -139,7 +146,9 @@ func (d *demo) killAndResume(ctx context.Context) error {
 			if err := cmd.Process.Kill(); err != nil {
 				return fmt.Errorf("kill the run: %w", err)
 			}
-			<-exited
+			if err := <-exited; err == nil {
+				return errors.New("the run ended before it could be killed")
+			}
 			fmt.Printf("          killed: %d of %d flights were committed at the destination\n", rows, flights)
 			break
 		}

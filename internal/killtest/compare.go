@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -49,7 +50,7 @@ func compareStreams(a, b func(io.Writer) error) (int64, error) {
 				break
 			}
 			if errA != nil && errA != io.EOF || errB != nil && errB != io.EOF {
-				return n, fmt.Errorf("read rows: source %v, destination %v", errA, errB)
+				return n, fmt.Errorf("read rows: %w", errors.Join(errA, errB))
 			}
 		}
 		if !bytes.Equal(la, lb) {

@@ -98,7 +98,7 @@ func sourceStopped(ctx context.Context, h *harness, outage time.Duration) (strin
 		if !errors.Is(err, errExit) {
 			return "", err
 		}
-		if _, err := p.complete(ctx); err != nil {
+		if _, err := p.complete(); err != nil {
 			return "", err
 		}
 	} else if !done {
@@ -152,7 +152,7 @@ func diskFull(ctx context.Context, h *harness) (string, error) {
 	if _, err := p.src.Exec(ctx, "DELETE FROM public.items WHERE id >= 20000"); err != nil {
 		return "", err
 	}
-	if _, err := p.complete(ctx); err != nil {
+	if _, err := p.complete(); err != nil {
 		return "", fmt.Errorf("first load: %w", err)
 	}
 	before, err := comparePostgres(ctx, p)
@@ -167,7 +167,7 @@ func diskFull(ctx context.Context, h *harness) (string, error) {
 	out, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) || exit.ExitCode() != 1 {
-		return "", fmt.Errorf("with a full disk the run ended with %v instead of exit code 1:\n%s", err, tail(string(out)))
+		return "", errors.Join(fmt.Errorf("with a full disk the run did not end with exit code 1:\n%s", tail(string(out))), err)
 	}
 	if !strings.Contains(string(out), "No space left on device") || !strings.Contains(string(out), "public.items") {
 		return "", fmt.Errorf("the message names neither the full disk nor the resource:\n%s", tail(string(out)))
@@ -182,7 +182,7 @@ func diskFull(ctx context.Context, h *harness) (string, error) {
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", syscall.MS_REMOUNT, "size=400m"); err != nil {
 		return "", err
 	}
-	if _, err := p.complete(ctx); err != nil {
+	if _, err := p.complete(); err != nil {
 		return "", fmt.Errorf("after making room: %w", err)
 	}
 	n, err := comparePostgres(ctx, p)

@@ -106,7 +106,8 @@ func (p *place) tranship(args ...string) (*exec.Cmd, *bytes.Buffer, error) {
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	cmd.Dir = p.dir
-	return cmd, &out, cmd.Start()
+	err := cmd.Start()
+	return cmd, &out, err
 }
 
 var errExit = errors.New("the process failed")
@@ -133,7 +134,7 @@ func tail(s string) string {
 }
 
 // complete runs without killing.
-func (p *place) complete(ctx context.Context) (time.Duration, error) {
+func (p *place) complete() (time.Duration, error) {
 	began := time.Now()
 	cmd, out, err := p.tranship("run")
 	if err != nil {
@@ -162,7 +163,7 @@ func (h *harness) killed(ctx context.Context, s scenario, want int) (stats, erro
 		return st, err
 	}
 	defer p.close(ctx)
-	typical, err := p.complete(ctx)
+	typical, err := p.complete()
 	if err != nil {
 		return st, err
 	}

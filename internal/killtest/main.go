@@ -19,7 +19,9 @@ import (
 	"github.com/tranship-io/tranship/internal/pgtest"
 )
 
-func main() {
+func main() { os.Exit(command()) }
+
+func command() int {
 	var (
 		kills  = flag.Int("n", 60, "how many processes to kill")
 		seed   = flag.Uint64("seed", uint64(time.Now().UnixNano()), "seed of the random moments")
@@ -34,8 +36,9 @@ func main() {
 	defer stop()
 	if err := run(ctx, *binary, *only, *kills, *rows, *seed, *outage, *keep); err != nil {
 		fmt.Fprintf(os.Stderr, "killtest: %v\n(seed %d)\n", err, *seed)
-		os.Exit(1)
+		return 1
 	}
+	return 0
 }
 
 func run(ctx context.Context, binary, only string, kills, rows int, seed uint64, outage time.Duration, keep bool) error {
@@ -54,12 +57,14 @@ func run(ctx context.Context, binary, only string, kills, rows int, seed uint64,
 		defer func() { _ = os.RemoveAll(dir) }()
 	}
 	h := &harness{binary: abs, dir: dir, rng: rand.New(rand.NewPCG(seed, 1)), rows: rows}
-	for _, s := range []**pgtest.Server{&h.source, &h.sink} {
-		if *s, err = pgtest.Start(ctx, pgtest.Config{}); err != nil {
-			return err
-		}
-		defer func() { _ = (*s).Stop() }()
+	if h.source, err = pgtest.Start(ctx, pgtest.Config{}); err != nil {
+		return err
 	}
+	defer func() { _ = h.source.Stop() }()
+	if h.sink, err = pgtest.Start(ctx, pgtest.Config{}); err != nil {
+		return err
+	}
+	defer func() { _ = h.sink.Stop() }()
 	var chosen []scenario
 	for _, s := range scenarios() {
 		if strings.Contains(s.name, only) {
