@@ -56,8 +56,11 @@ func (w *writer) encode(dst []byte, whole arrow.RecordBatch, from, to int) ([]by
 	dst, err := w.encoder.AppendTuples(dst, rec, from, to)
 	var misfit *pgcopy.RowError
 	if errors.As(err, &misfit) {
-		return dst, &engine.Error{Class: engine.Permanent, Err: misfit.ValueError(w.t.Resource, w.keyOf(whole, misfit.Row)),
-			Hint: "correct the value, or state a value policy for the column (null, clamp, set_aside)"}
+		hint := "correct the value, or state a value policy for the column (null, clamp, set_aside)"
+		if !misfit.Clampable {
+			hint = "correct the value, or state a value policy for the column (null, set_aside)"
+		}
+		return dst, &engine.Error{Class: engine.Permanent, Err: misfit.ValueError(w.t.Resource, w.keyOf(whole, misfit.Row)), Hint: hint}
 	}
 	if err != nil {
 		return dst, fmt.Errorf("write %s: %w", w.t.Resource, err)

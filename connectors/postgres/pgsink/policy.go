@@ -131,8 +131,11 @@ func (w *writer) failOn(ctx context.Context, c *column, where string) error {
 	if key != nil {
 		e.Key = *key
 	}
-	return &engine.Error{Class: engine.Permanent, Err: e,
-		Hint: "correct the value, widen the target's column, or state a value policy for it (null, clamp, text, set_aside)"}
+	hint := "correct the value, widen the target's column, or state a value policy for it (null, clamp, text, set_aside)"
+	if c.Clamp == "" {
+		hint = "correct the value, widen the target's column, or state a value policy for it (null, text, set_aside)"
+	}
+	return &engine.Error{Class: engine.Permanent, Err: e, Hint: hint}
 }
 
 // keyText is the SQL for a row's key as "id=3".
