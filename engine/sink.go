@@ -344,7 +344,9 @@ type Fencer interface {
 	// State can adopt it. Rows of the run and resource that are not in the plan
 	// (an earlier generation's, or of a plan that was never saved) are deleted;
 	// rows that are there stay as they are, so it is idempotent. A plan whose From
-	// is not the cursor beside the fence gives ErrPlanVoid.
+	// is not the cursor beside the fence gives ErrPlanVoid. Another plan than the
+	// frozen one, of the same or an earlier generation, gives *StaleError
+	// ("generation") once a split was claimed: its caller lost the run.
 	Freeze(ctx context.Context, t *Target, plan *ResourcePlan) error
 	// Claim raises the split's claim in the ledger, alone in a transaction, then
 	// reads the row. A claim found at or above ours by another owner gives *StaleError.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -42,6 +43,7 @@ func RunSink(t *testing.T, c SinkCase) {
 		t.Run(string(w), func(t *testing.T) {
 			t.Run("values of every kind arrive", func(t *testing.T) { sinkValues(t, c, w) })
 			t.Run("an empty input", func(t *testing.T) { sinkEmpty(t, c, w) })
+			t.Run("a wide row", func(t *testing.T) { sinkWide(t, c, w) })
 			t.Run("two splits at once", func(t *testing.T) { sinkParallel(t, c, w) })
 			t.Run("an epoch that fails leaves nothing", func(t *testing.T) { sinkFails(t, c, w) })
 			t.Run("a damaged batch is noticed", func(t *testing.T) { sinkDamaged(t, c, w) })
@@ -179,6 +181,16 @@ func sinkEmpty(t *testing.T, c SinkCase, w engine.WriteMode) {
 	r.apply(r.split(0), true)
 	r.publish()
 	require.Empty(t, c.Rows(t, r.target))
+}
+
+func sinkWide(t *testing.T, c SinkCase, w engine.WriteMode) {
+	t.Helper()
+	r := c.begin(t, c.open(t), c.plan(w, 1))
+	r.claim(r.split(0))
+	rec := records(t, [3]any{1, 1, "narrow"}, [3]any{2, 1, strings.Repeat("wide \u00e9 ", 1<<20)})
+	r.apply(r.split(0), true, rec)
+	r.publish()
+	RequireSameRows(t, expect(w, c.canonical(t, rec)), c.Rows(t, r.target), "a row of 8 MB")
 }
 
 func sinkParallel(t *testing.T, c SinkCase, w engine.WriteMode) {

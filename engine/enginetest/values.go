@@ -99,7 +99,12 @@ func valueColumns() []valueColumn {
 // withSpecials puts values in place that have no JSON form: −0, NaN, infinities.
 func withSpecials(mem memory.Allocator, s *schema.Schema, rec arrow.RecordBatch) (arrow.RecordBatch, error) {
 	n := int(rec.NumRows())
-	cols := make([]arrow.Array, rec.NumCols())
+	cols := make([]arrow.Array, 0, rec.NumCols())
+	defer func() {
+		for _, c := range cols {
+			c.Release()
+		}
+	}()
 	for i, f := range s.Fields {
 		b := array.NewBuilder(mem, f.Type.Arrow())
 		specials := 0
@@ -130,13 +135,12 @@ func withSpecials(mem memory.Allocator, s *schema.Schema, rec arrow.RecordBatch)
 		b.AppendNulls(3 - specials)
 		tail := b.NewArray()
 		b.Release()
-		var err error
-		cols[i], err = array.Concatenate([]arrow.Array{rec.Column(i), tail}, mem)
+		col, err := array.Concatenate([]arrow.Array{rec.Column(i), tail}, mem)
 		tail.Release()
 		if err != nil {
 			return nil, fmt.Errorf("append special values to column %q: %w", f.Name, err)
 		}
-		defer cols[i].Release()
+		cols = append(cols, col)
 	}
 	return array.NewRecordBatch(s.Arrow(), cols, int64(n)+3), nil
 }

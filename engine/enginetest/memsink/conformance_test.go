@@ -26,6 +26,7 @@ func TestConformance(t *testing.T) {
 			enginetest.RunSink(t, enginetest.SinkCase{
 				Spec: sink.Spec(),
 				Open: func(t *testing.T) engine.SinkSession {
+					t.Helper()
 					s, err := sink.Open(t.Context(), nil, engine.OpenOptions{})
 					require.NoError(t, err)
 					return s
@@ -45,6 +46,7 @@ func TestObjectsConformance(t *testing.T) {
 	enginetest.RunSink(t, enginetest.SinkCase{
 		Spec: sink.Spec(),
 		Open: func(t *testing.T) engine.SinkSession {
+			t.Helper()
 			s, err := sink.Open(t.Context(), nil, engine.OpenOptions{})
 			require.NoError(t, err)
 			return s

@@ -62,6 +62,7 @@ func TestConformance(t *testing.T) {
 	enginetest.RunSource(t, enginetest.SourceCase{
 		Spec: source.Spec(), Decode: decode,
 		Open: func(t *testing.T) engine.SourceSession {
+			t.Helper()
 			ses, err := source.Open(t.Context(), nil, engine.OpenOptions{})
 			require.NoError(t, err)
 			return ses

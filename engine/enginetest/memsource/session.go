@@ -3,6 +3,7 @@ package memsource
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"path"
@@ -210,9 +211,10 @@ func (s *Session) planFull(t *table, req engine.PlanRequest, out *engine.SourceP
 	for i, r := range rows {
 		ords[i] = r.Ord
 	}
-	out.Splits = s.cut(t, ords, descriptor{Lo: math.MinInt64, Hi: math.MaxInt64, Snapshot: snapshot})
 	out.Coverage = "all rows"
-	return nil
+	var err error
+	out.Splits, err = s.cut(t, ords, descriptor{Lo: math.MinInt64, Hi: math.MaxInt64, Snapshot: snapshot})
+	return err
 }
 
 func (s *Session) planIncremental(t *table, req engine.PlanRequest, out *engine.SourcePlan) error {
@@ -246,20 +248,21 @@ func (s *Session) planIncremental(t *table, req engine.PlanRequest, out *engine.
 		}
 	}
 	slices.Sort(values)
-	out.Splits = s.cut(t, slices.Compact(values), descriptor{Lo: from.Mark, Hi: upper, Cursor: req.Selection.Cursor})
 	out.Coverage = "rows whose cursor is the time of their transaction"
-	return nil
+	out.Splits, err = s.cut(t, slices.Compact(values), descriptor{Lo: from.Mark, Hi: upper, Cursor: req.Selection.Cursor})
+	return err
 }
 
 // cut makes splits of about SplitRows values each that cover (d.Lo, d.Hi].
-func (s *Session) cut(t *table, values []int64, d descriptor) []engine.Split {
+func (s *Session) cut(t *table, values []int64, d descriptor) ([]engine.Split, error) {
 	var out []engine.Split
+	var failed error
 	add := func(lo, hi int64, rows int) {
 		p := d
 		p.Lo, p.Hi, p.Version = lo, hi, s.db.version
 		p.CountNull = d.Cursor != "" && len(out) == 0
-		// Encoding a struct of numbers and strings cannot fail.
-		body, _ := json.Marshal(p)
+		body, err := json.Marshal(p)
+		failed = errors.Join(failed, err)
 		out = append(out, engine.Split{ID: fmt.Sprintf("%s/%d", t.name, len(out)), Resource: t.name, Descriptor: body, Rows: int64(rows), Bytes: -1})
 	}
 	lo, step := d.Lo, s.db.opt.SplitRows
@@ -269,5 +272,5 @@ func (s *Session) cut(t *table, values []int64, d descriptor) []engine.Split {
 		lo, values = hi, values[step:]
 	}
 	add(lo, d.Hi, len(values))
-	return out
+	return out, failed
 }

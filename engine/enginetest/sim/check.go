@@ -192,7 +192,7 @@ func (w *world) end(final, last bool) {
 		case final:
 			err = w.equal(r, rows)
 		default:
-			err = w.once(r, rows)
+			err = once(rows)
 		}
 		if err != nil {
 			w.violate("invariant 4: content of %s: %v", r.table, err)
@@ -225,7 +225,7 @@ func (w *world) appended(r *resource, rows []memsink.Row, final bool) error {
 }
 
 // once tells whether no row is doubled and every row was the source's once.
-func (w *world) once(r *resource, rows []memsink.Row) error {
+func once(rows []memsink.Row) error {
 	seen := map[string]bool{}
 	for _, row := range rows {
 		if seen[row.Key] {
@@ -239,7 +239,7 @@ func (w *world) once(r *resource, rows []memsink.Row) error {
 
 // equal tells whether the target is what the source is, but for rows without a cursor.
 func (w *world) equal(r *resource, rows []memsink.Row) error {
-	if err := w.once(r, rows); err != nil {
+	if err := once(rows); err != nil {
 		return err
 	}
 	have := map[string]string{}

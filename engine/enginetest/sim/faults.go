@@ -19,7 +19,7 @@ func (w *world) disturb(f *faults) bool {
 		s.tell("destination: crashes")
 		w.dst.Crash()
 		s.sleep(0)
-	case s.chance(f.sinkCrash):
+	case s.chance(f.sourceCrash):
 		s.tell("source: restarts")
 		w.src.Crash()
 	case s.chance(f.sinkRestore) && len(w.backups) > 0:

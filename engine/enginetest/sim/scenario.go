@@ -34,7 +34,7 @@ var kinds = []kind{
 // faults are how often, once in n picks, something goes wrong; 0 means never.
 type faults struct {
 	crash, freeze, fail, failAfter, delay int
-	sinkCrash, sinkRestore                int
+	sinkCrash, sinkRestore, sourceCrash   int
 	stateLoss, stateRestore               int
 	twin, mutate                          int
 	// budget bounds the faults of a round, so that every round ends.
@@ -98,7 +98,7 @@ func drawFaults(s *sched) faults {
 	}
 	return faults{
 		crash: pick(15, 4), freeze: pick(15, 4), fail: pick(10, 4), failAfter: pick(10, 4), delay: pick(8, 3),
-		sinkCrash: pick(40, 4), sinkRestore: pick(60, 4), stateLoss: pick(60, 4), stateRestore: pick(60, 4),
+		sinkCrash: pick(40, 4), sinkRestore: pick(60, 4), sourceCrash: pick(40, 4), stateLoss: pick(60, 4), stateRestore: pick(60, 4),
 		twin: pick(30, 3), mutate: pick(15, 4), budget: s.between(2, 12),
 	}
 }

@@ -182,7 +182,7 @@ func (w *world) mutate() {
 }
 
 // spawn starts a process.
-func (w *world) spawn() *proc {
+func (w *world) spawn() {
 	w.nextProc++
 	p := &proc{id: w.nextProc, w: w, sched: w.s, done: make(chan struct{})}
 	p.handle = w.handle()
@@ -206,7 +206,6 @@ func (w *world) spawn() *proc {
 		p.res, p.err = runner.Run(ctx, o)
 	}()
 	synctest.Wait()
-	return p
 }
 
 func (p *proc) openSink(ctx context.Context, opt engine.OpenOptions) (engine.SinkSession, error) {
