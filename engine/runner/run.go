@@ -85,13 +85,17 @@ type run struct {
 
 func (r *run) openEnds(ctx context.Context) error {
 	opt := engine.OpenOptions{Pipeline: r.Pipeline, GiveUp: r.set.GiveUp, Slots: r.set.Slots, WorkDir: r.set.WorkDir}
-	var err error
-	if r.src, err = r.OpenSource(ctx, opt); err != nil {
+	// An end that failed to open is none that close could end, whatever came with the error.
+	src, err := r.OpenSource(ctx, opt)
+	if err != nil {
 		return fmt.Errorf("open source: %w", err)
 	}
-	if r.sink, err = r.OpenSink(ctx, opt); err != nil {
+	r.src = src
+	sink, err := r.OpenSink(ctx, opt)
+	if err != nil {
 		return fmt.Errorf("open sink: %w", err)
 	}
+	r.sink = sink
 	r.fencer, _ = r.sink.(engine.Fencer)
 	return nil
 }

@@ -86,7 +86,12 @@ func (*Sink) Open(ctx context.Context, cfg engine.Config, opt engine.OpenOptions
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
-	return open(ctx, c, opt)
+	s, err := open(ctx, c, opt)
+	if err != nil {
+		// Not a nil *Session, which is no nil interface.
+		return nil, err
+	}
+	return s, nil
 }
 
 func (c *Config) validate() error {
