@@ -23,15 +23,6 @@ import (
 // system call costs little per row, small beside a batch.
 const readBuffer = 256 << 10
 
-// A server sends rows in pieces of 8 KB, and waking up for each costs more than the
-// rows in it. After such a small read the next one waits a moment for more: far less
-// than the socket's buffers take to fill, so the server does not wait for us. It saves
-// about a third of the client's CPU per row (BenchmarkRead).
-const (
-	trickleBytes = 32 << 10
-	gather       = 200 * time.Microsecond
-)
-
 // stream speaks the protocol on a connection that was taken out of pgconn: COPY
 // data messages, one a row, are walked in one large buffer without a call or an
 // allocation for each.
@@ -45,8 +36,8 @@ type stream struct {
 	// true in the middle of a message.
 	pending int
 	inside  bool
-	// copying is true while rows come; trickle after a read that returned few of them.
-	copying, trickle bool
+	// copying is true while rows come.
+	copying bool
 }
 
 func newStream(conn net.Conn, stall time.Duration) *stream {
@@ -78,11 +69,7 @@ func (s *stream) fill(ctx context.Context, n int) error {
 		s.r = 0
 	}
 	for s.w-s.r < n {
-		if s.trickle {
-			time.Sleep(gather)
-		}
 		got, err := s.read(ctx, s.buf[s.w:])
-		s.trickle = got > 0 && got < trickleBytes && s.copying
 		s.w += got
 		if err != nil {
 			return err
@@ -108,8 +95,8 @@ func (s *stream) read(ctx context.Context, dst []byte) (int, error) {
 	}
 	n, err := s.conn.Read(dst)
 	if err == nil || n > 0 {
-		// Worth while only as long as rows come by the buffer, not for short answers.
-		s.gather.set(n >= gatherBytes/8)
+		// Worth while only as long as rows come by the buffer.
+		s.gather.set(s.copying && n >= gatherBytes/8)
 		return n, nil
 	}
 	switch {
