@@ -173,3 +173,18 @@ func (p *place) csv(body string) []row {
 	}
 	return out
 }
+
+// onlyListed requires that no data file lies below a table's folder but those of
+// its manifest.
+func (p *place) onlyListed(format, table string) {
+	p.t.Helper()
+	folder := filepath.Join(p.folder(format), table)
+	body, err := os.ReadFile(filepath.Join(folder, "manifest.json"))
+	require.NoError(p.t, err)
+	require.NoError(p.t, filepath.WalkDir(folder, func(path string, d os.DirEntry, err error) error {
+		if err == nil && !d.IsDir() && strings.HasSuffix(path, "."+format) {
+			require.Contains(p.t, string(body), filepath.Base(path))
+		}
+		return err
+	}))
+}
