@@ -54,6 +54,9 @@ func (r *run) attempt(ctx context.Context, main engine.Lease) outcome {
 	if err := r.ensurePlan(ctx); err != nil {
 		return r.outcomeOf(ctx, b, err)
 	}
+	if r.Planned != nil {
+		r.Planned(r.plan)
+	}
 
 	group, gctx := errgroup.WithContext(ctx)
 	var bounded atomic.Bool

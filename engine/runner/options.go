@@ -29,6 +29,9 @@ type Options struct {
 	OneAttempt bool
 	// Stop, when closed, ends the work at safe positions; the run is then paused.
 	Stop <-chan struct{}
+	// Planned, if not nil, is called with the frozen plan before rows move, once an
+	// attempt.
+	Planned func(*engine.RunPlan)
 	// Progress, if not nil, receives live counters.
 	Progress *Progress
 	// Holder names this process in leases; empty means "local".
