@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 
 	"github.com/tranship-io/tranship/engine"
 	"github.com/tranship-io/tranship/events"
@@ -64,8 +65,9 @@ func (r *run) checkLedger(plan *engine.RunPlan, splits []engine.SplitStatus) err
 		if r.fencer == nil || ar == nil || ar.RunID != r.rec.ID.String() || ar.Plan == nil {
 			continue
 		}
-		if have := ar.Plan.Generation; ar.Published && have != rp.Generation || have > rp.Generation {
-			return fmt.Errorf("resource %s has plan %d, the destination works on plan %d: %w", rp.Selection.Resource, rp.Generation, have, engine.ErrLedgerBehind)
+		have := ar.Plan.Generation
+		if ar.Published && have != rp.Generation || have > rp.Generation || have == rp.Generation && r.working() && !sameSplits(ar.Plan, rp) {
+			return fmt.Errorf("resource %s: the destination works on another plan (%d) than State has (%d): %w", rp.Selection.Resource, have, rp.Generation, engine.ErrLedgerBehind)
 		}
 	}
 	for _, s := range splits {
@@ -165,15 +167,21 @@ func (r *run) resumePlan(ctx context.Context, plan *engine.RunPlan) error {
 	return nil
 }
 
-// checkFrom tells whether an incremental plan still follows on what the
-// destination has: if it was set back to before the run began, rows that an
-// earlier run had brought are missing, and the plan would leave them out (P3).
+// checkFrom tells whether a frozen plan still follows on what the destination
+// has: no later run owns the target, and an incremental plan starts where the
+// target is. If it was set back to before the run began, rows that an earlier run
+// had brought are missing, and the plan would leave them out (P3).
 func (r *run) checkFrom(rp *engine.ResourcePlan) error {
+	ar := r.knownResource(rp.Selection.Resource)
+	if r.fencer != nil && ar != nil && ar.RunID != r.rec.ID.String() && ar.Ordinal > rp.Target.Ordinal {
+		// Knowledge was old when the run was adopted: a later one has begun (P21).
+		return fmt.Errorf("resource %s belongs to run %s by now: %w", rp.Selection.Resource, ar.RunID, engine.ErrPlanVoid)
+	}
 	if _, ok := r.sink.(engine.Adopter); !ok || rp.Read != engine.ReadIncremental {
 		return nil
 	}
 	var have json.RawMessage
-	if ar := r.knownResource(rp.Selection.Resource); ar != nil {
+	if ar != nil {
 		if ar.RunID == r.rec.ID.String() && ar.Published {
 			return nil
 		}
@@ -183,6 +191,13 @@ func (r *run) checkFrom(rp *engine.ResourcePlan) error {
 		return nil
 	}
 	return fmt.Errorf("resource %s starts at %s, the destination is at %s: %w", rp.Selection.Resource, rp.From, have, engine.ErrPlanVoid)
+}
+
+// sameSplits tells whether two plans of a resource are cut alike.
+func sameSplits(a, b *engine.ResourcePlan) bool {
+	return slices.EqualFunc(a.Source.Splits, b.Source.Splits, func(x, y engine.Split) bool {
+		return x.ID == y.ID && sameJSON(x.Descriptor, y.Descriptor)
+	})
 }
 
 // sameJSON compares two documents by value.

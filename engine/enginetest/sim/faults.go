@@ -84,7 +84,7 @@ func (w *world) swapState(swap func()) {
 		switch {
 		case p.frozen == 0:
 		case !w.sc.oldState:
-			p.handle = w.handle()
+			p.handle, p.swapped = w.handle(), true
 			p.state.State = w.mut.state(p.handle)
 		case p.frozenPlan.Load():
 			p.old = true

@@ -163,7 +163,9 @@ func (w *world) reap() {
 			w.receipt(p)
 		}
 		var mismatch *engine.MismatchError
-		if p.err != nil && (engine.ClassOf(p.err) == engine.Bug || errors.As(p.err, &mismatch)) {
+		// A State that changes under a process breaks what the process relies on.
+		bug := engine.ClassOf(p.err) == engine.Bug && !p.swapped
+		if p.err != nil && (bug || errors.As(p.err, &mismatch)) {
 			w.violate("p%d: %v", p.id, p.err)
 		}
 	}

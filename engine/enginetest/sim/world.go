@@ -83,9 +83,10 @@ type proc struct {
 	frozen int
 	wake   time.Time
 	// frozenPlan is true once the process has a frozen plan; old, when its State
-	// is not the world's any more.
+	// is not the world's any more; swapped, when it was exchanged under it.
 	frozenPlan atomic.Bool
 	old        bool
+	swapped    bool
 
 	done chan struct{}
 	// After done.
