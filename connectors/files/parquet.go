@@ -1,7 +1,7 @@
 package files
 
 import (
-	"context"
+	"fmt"
 	"io"
 	"math"
 
@@ -11,7 +11,6 @@ import (
 	"github.com/apache/arrow-go/v18/parquet"
 	"github.com/apache/arrow-go/v18/parquet/compress"
 	"github.com/apache/arrow-go/v18/parquet/file"
-	"github.com/apache/arrow-go/v18/parquet/pqarrow"
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/tranship-io/tranship/engine"
@@ -38,7 +37,6 @@ const (
 // parquetEncoder writes row groups bounded in bytes. A row group's finished
 // pages wait in memory, compressed, until all of its columns can be written.
 type parquetEncoder struct {
-	ctx   context.Context
 	out   io.Writer
 	d     *detail
 	cols  []column
@@ -49,16 +47,13 @@ type parquetEncoder struct {
 	raw    int64
 	groups int
 	levels levels
+	values valueWriter
 	// wide are the columns that the file is prepared to find wide values in.
 	wide map[int]bool
 }
 
 func newParquetEncoder(w io.Writer, d *detail, cols []column, mem memory.Allocator) *parquetEncoder {
-	arrowProps := pqarrow.NewArrowWriterProperties(pqarrow.WithAllocator(mem))
-	return &parquetEncoder{
-		ctx: pqarrow.NewArrowWriteContext(context.Background(), &arrowProps),
-		out: w, d: d, cols: cols, mem: mem, wide: map[int]bool{},
-	}
+	return &parquetEncoder{out: w, d: d, cols: cols, mem: mem, wide: map[int]bool{}}
 }
 
 func (e *parquetEncoder) write(rec arrow.RecordBatch, bytes int64) error {
@@ -167,7 +162,10 @@ func (e *parquetEncoder) column(i int, c column, arr arrow.Array) error {
 		return err
 	}
 	defer leaf.Release()
-	if err := pqarrow.WriteArrowToColumn(e.ctx, cw, leaf, defs, reps, defs != nil); err != nil {
+	if err := e.values.write(cw, leaf, defs, reps); err != nil {
+		if classified(err) {
+			return fmt.Errorf("column %q: %w", c.field.Name, err)
+		}
 		return wrapWrite(err)
 	}
 	return nil

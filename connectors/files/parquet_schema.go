@@ -1,8 +1,9 @@
 package files
 
 import (
+	"math"
+
 	"github.com/apache/arrow-go/v18/parquet"
-	"github.com/apache/arrow-go/v18/parquet/pqarrow"
 	pqschema "github.com/apache/arrow-go/v18/parquet/schema"
 
 	"github.com/tranship-io/tranship/engine"
@@ -80,7 +81,7 @@ func parquetType(t schema.Type, text bool) (parquet.Type, pqschema.LogicalType, 
 		case t.Precision <= 18:
 			return i64, logical, -1
 		}
-		return parquet.Types.FixedLenByteArray, logical, int(pqarrow.DecimalSize(int32(t.Precision)))
+		return parquet.Types.FixedLenByteArray, logical, decimalWidth(t.Precision)
 	case schema.Bytes:
 		return str, pqschema.NoLogicalType{}, -1
 	case schema.Date:
@@ -98,4 +99,10 @@ func parquetType(t schema.Type, text bool) (parquet.Type, pqschema.LogicalType, 
 		return parquet.Types.FixedLenByteArray, pqschema.UUIDLogicalType{}, 16
 	}
 	return str, pqschema.StringLogicalType{}, -1
+}
+
+// decimalWidth is the least number of bytes that hold every integer of as many
+// decimal digits, with its sign.
+func decimalWidth(precision int) int {
+	return int(math.Ceil((float64(precision)*math.Log2(10) + 1) / 8))
 }

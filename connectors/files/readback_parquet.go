@@ -2,16 +2,13 @@ package files
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/apache/arrow-go/v18/parquet"
 	"github.com/apache/arrow-go/v18/parquet/file"
-	"github.com/apache/arrow-go/v18/parquet/pqarrow"
 
 	"github.com/tranship-io/tranship/engine/rowtext"
 	"github.com/tranship-io/tranship/engine/schema"
@@ -20,94 +17,130 @@ import (
 // readParquet decodes a file into records in flight. rowBytes is about the size
 // of a row in memory: it bounds how many are decoded at once (invariant 11).
 func readParquet(ctx context.Context, r parquet.ReaderAtSeeker, cols []column, rowBytes int64, mem memory.Allocator, take func(arrow.RecordBatch) error) error {
-	pf, err := file.NewParquetReader(r, file.WithReadProps(parquet.NewReaderProperties(mem)))
+	var pf *file.Reader
+	err := guard(func() (err error) {
+		pf, err = file.NewParquetReader(r, file.WithReadProps(parquet.NewReaderProperties(mem)))
+		return err
+	})
 	if err != nil {
 		return err
 	}
 	defer func() { _ = pf.Close() }()
+	if err := checkSchema(pf, cols); err != nil {
+		return err
+	}
+	f := &parquetFile{cols: cols, mem: mem, readers: make([]*columnReader, len(cols))}
+	f.fields = make([]arrow.Field, len(cols))
+	for i, c := range cols {
+		f.fields[i] = arrow.Field{Name: c.field.Name, Type: c.field.Type.Arrow(), Nullable: true}
+		f.readers[i] = newColumnReader(c, pf, i, mem)
+		defer f.readers[i].rr.Release()
+	}
 	batch := min(max(readBytes/max(rowBytes, 1), 1), readRows)
-	fr, err := pqarrow.NewFileReader(pf, pqarrow.ArrowReadProperties{BatchSize: batch}, mem)
-	if err != nil {
-		return err
-	}
-	rr, err := fr.GetRecordReader(ctx, nil, nil)
-	if err != nil {
-		return err
-	}
-	defer rr.Release()
-	for {
-		rec, err := rr.Read()
-		if errors.Is(err, io.EOF) {
-			return nil
+	for g := range pf.NumRowGroups() {
+		group := pf.RowGroup(g)
+		for i, cr := range f.readers {
+			if err := guard(func() error { return cr.open(group, i) }); err != nil {
+				return fmt.Errorf("row group %d: column %q: %w", g, cols[i].field.Name, err)
+			}
 		}
-		if err != nil {
-			return err
-		}
-		flight, err := toFlight(rec, cols, mem)
-		if err != nil {
-			return err
-		}
-		err = take(flight)
-		flight.Release()
-		if err != nil {
-			return err
+		for left := group.NumRows(); left > 0; {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			n := min(left, batch)
+			rec, err := f.read(n)
+			if err != nil {
+				return fmt.Errorf("row group %d: %w", g, err)
+			}
+			err = take(rec)
+			rec.Release()
+			if err != nil {
+				return err
+			}
+			left -= n
 		}
 	}
+	return nil
 }
 
-// toFlight converts a record of a file to the in-flight types.
-func toFlight(rec arrow.RecordBatch, cols []column, mem memory.Allocator) (arrow.RecordBatch, error) {
-	if int(rec.NumCols()) < len(cols) {
-		return nil, fmt.Errorf("the file has %d columns, not %d", rec.NumCols(), len(cols))
+// guard makes errors of the panics with which the reader meets bytes that
+// contradict themselves.
+func guard(read func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("it can't be decoded: %v", p)
+		}
+	}()
+	return read()
+}
+
+// checkSchema compares names and types, as the file states them, with the plan's.
+func checkSchema(pf *file.Reader, cols []column) error {
+	want, err := parquetSchema(cols)
+	if err != nil {
+		return err
 	}
-	out := make([]arrow.Array, 0, len(cols))
-	fields := make([]arrow.Field, 0, len(cols))
+	root := pf.MetaData().Schema.Root()
+	if root.NumFields() < len(cols) {
+		return fmt.Errorf("the file has %d columns, not %d", root.NumFields(), len(cols))
+	}
+	for i := range cols {
+		got, want := root.Field(i), want.Field(i)
+		if got.Name() != want.Name() {
+			return fmt.Errorf("column %d is named %q, not %q", i+1, got.Name(), want.Name())
+		}
+		if !got.Equals(want) {
+			return fmt.Errorf("column %q: its type is %s, not %s", got.Name(), got.LogicalType(), want.LogicalType())
+		}
+	}
+	return nil
+}
+
+// parquetFile reads all columns side by side.
+type parquetFile struct {
+	cols    []column
+	fields  []arrow.Field
+	readers []*columnReader
+	mem     memory.Allocator
+}
+
+// read returns the next rows of the open row group.
+func (f *parquetFile) read(rows int64) (arrow.RecordBatch, error) {
+	out := make([]arrow.Array, 0, len(f.cols))
 	defer func() {
 		for _, a := range out {
 			a.Release()
 		}
 	}()
-	for i, c := range cols {
-		if name := rec.ColumnName(i); name != c.field.Name {
-			return nil, fmt.Errorf("column %d is named %q, not %q", i+1, name, c.field.Name)
-		}
-		arr, err := columnToFlight(c, rec.Column(i), mem)
+	for i, c := range f.cols {
+		arr, err := f.column(i, rows)
 		if err != nil {
 			return nil, fmt.Errorf("column %q: %w", c.field.Name, err)
 		}
 		out = append(out, arr)
-		fields = append(fields, arrow.Field{Name: c.field.Name, Type: arr.DataType(), Nullable: true})
 	}
-	return array.NewRecordBatch(arrow.NewSchema(fields, nil), out, rec.NumRows()), nil
+	return array.NewRecordBatch(arrow.NewSchema(f.fields, nil), out, rows), nil
 }
 
-func columnToFlight(c column, arr arrow.Array, mem memory.Allocator) (arrow.Array, error) {
-	if ext, ok := arr.(array.ExtensionArray); ok {
-		arr = ext.Storage()
+func (f *parquetFile) column(i int, rows int64) (arrow.Array, error) {
+	var arr arrow.Array
+	err := guard(func() (err error) {
+		arr, err = f.readers[i].read(rows)
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
-	if c.text {
-		return parseColumn(c.field.Type, arr, mem)
+	if arr.Len() != int(rows) {
+		defer arr.Release()
+		return nil, fmt.Errorf("it has %d rows where there should be %d", arr.Len(), rows)
 	}
-	if c.field.Type.Kind == schema.Array {
-		return listToFlight(c.field.Type, arr, mem)
-	}
-	return asType(arr, c.field.Type.Arrow())
-}
-
-// asType returns the array as the wanted type: itself, or, for JSON, which the
-// reader gives as bytes, the same bytes as text.
-func asType(arr arrow.Array, want arrow.DataType) (arrow.Array, error) {
-	if sameType(arr.DataType(), want) {
-		arr.Retain()
+	if !f.cols[i].text {
 		return arr, nil
 	}
-	if arr.DataType().ID() != arrow.BINARY || want.ID() != arrow.STRING {
-		return nil, fmt.Errorf("it is %s in the file, not %s", arr.DataType(), want)
-	}
-	d := arr.Data()
-	data := array.NewData(want, d.Len(), d.Buffers(), nil, d.NullN(), d.Offset())
-	defer data.Release()
-	return array.MakeFromData(data), nil
+	defer arr.Release()
+	return parseColumn(f.cols[i].field.Type, arr, f.mem)
 }
 
 // parseColumn reads a column that is stored as text.
@@ -128,59 +161,4 @@ func parseColumn(t schema.Type, arr arrow.Array, mem memory.Allocator) (arrow.Ar
 		}
 	}
 	return b.NewArray(), nil
-}
-
-// listToFlight gives lists of one dimension their bounds back.
-func listToFlight(t schema.Type, arr arrow.Array, mem memory.Allocator) (arrow.Array, error) {
-	list, ok := arr.(*array.List)
-	if !ok {
-		return nil, fmt.Errorf("it is %s in the file, not a list", arr.DataType())
-	}
-	elems := list.ListValues()
-	if ext, ok := elems.(array.ExtensionArray); ok {
-		elems = ext.Storage()
-	}
-	elems, err := asType(elems, t.Elem.Arrow())
-	if err != nil {
-		return nil, fmt.Errorf("its elements: %w", err)
-	}
-	defer elems.Release()
-	b := array.NewListBuilder(mem, arrow.PrimitiveTypes.Int32)
-	defer b.Release()
-	sizes := b.ValueBuilder().(*array.Int32Builder)
-	for i := range list.Len() {
-		if list.IsNull(i) {
-			b.AppendNull()
-			continue
-		}
-		b.Append(true)
-		if from, to := list.ValueOffsets(i); to > from {
-			sizes.Append(int32(to - from))
-			sizes.Append(1)
-		}
-	}
-	dims := b.NewArray()
-	defer dims.Release()
-	want := t.Arrow().(*arrow.StructType)
-	values := array.NewData(want.Field(schema.ArrayValues).Type, list.Len(), list.Data().Buffers(),
-		[]arrow.ArrayData{elems.Data()}, list.NullN(), list.Data().Offset())
-	defer values.Release()
-	data := array.NewData(want, list.Len(), []*memory.Buffer{validity(list)},
-		[]arrow.ArrayData{dims.Data(), values}, list.NullN(), 0)
-	defer data.Release()
-	return array.NewStructData(data), nil
-}
-
-// validity returns a list's validity bits from its first row on, or nil.
-func validity(list *array.List) *memory.Buffer {
-	if list.NullN() == 0 {
-		return nil
-	}
-	bits := make([]byte, (list.Len()+7)/8)
-	for i := range list.Len() {
-		if list.IsValid(i) {
-			bits[i/8] |= 1 << (i % 8)
-		}
-	}
-	return memory.NewBufferBytes(bits)
 }
