@@ -20,6 +20,11 @@ PKG      := $(strip $(PKG))
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 
+# One way of building for all that runs without the race detector, so that
+# dependencies are compiled once.
+export CGO_ENABLED := 0
+export GOFLAGS     := -trimpath -buildvcs=false
+
 TOOLS      := $(CURDIR)/.tools/bin
 # One stamp per state of the pins and per toolchain, so that a change rebuilds.
 TOOLS_HASH := $(shell cat tools/go.mod tools/go.sum | cksum | cut -d' ' -f1)-$(shell go env GOVERSION)
@@ -36,7 +41,7 @@ help: ## list the targets
 
 .PHONY: build
 build: ## build bin/tranship
-	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/tranship ./cmd/tranship
+	go build -ldflags '$(LDFLAGS)' -o bin/tranship ./cmd/tranship
 
 .PHONY: demo
 demo: build ## replicate a real data set between real PostgreSQL servers and into Parquet
@@ -51,7 +56,7 @@ test: ## all that must hold: check, simulate, kill and every Go test
 
 .PHONY: test-go
 test-go: $(TOOLS_DONE) pgtest ## every Go test under the race detector, on one PostgreSQL server
-	$(WITH_POSTGRES) $(TOOLS)/gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg -- -race -timeout 15m $(PKG)
+	CGO_ENABLED=1 $(WITH_POSTGRES) $(TOOLS)/gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg -- -race -timeout 15m $(PKG)
 
 .PHONY: simulate
 simulate: ## the engine under a deterministic scheduler with faults (SEEDS=n)
