@@ -249,7 +249,13 @@ func requests(ctx context.Context, o runner.Options, d *pipeline.Document, sink 
 	}
 	selected, err := d.Expand(found)
 	if err != nil {
-		return nil, err
+		// As the command does: near names are among all resources.
+		if found, err = src.Discover(ctx, nil); err != nil {
+			return nil, fmt.Errorf("discover resources: %w", err)
+		}
+		if selected, err = d.Expand(found); err != nil {
+			return nil, err
+		}
 	}
 	var out []runner.ResourceRequest
 	for _, s := range selected {
@@ -280,7 +286,7 @@ func (p *place) env(name string) (string, bool) {
 func (p *place) noStaging() {
 	p.t.Helper()
 	require.Empty(p.t, p.dst.text(`SELECT relname FROM pg_class WHERE relname LIKE '\_tranship\_%' AND relnamespace <> COALESCE(to_regnamespace('_tranship'), 0) AND relname NOT IN ('_tranship_fence', '_tranship_ledger', '_tranship_ledger_staged')
-		AND relkind = 'r'`))
+		AND relkind = 'r' AND relpersistence <> 't'`))
 }
 
 // db is a database with one session of the test's.

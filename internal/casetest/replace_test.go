@@ -68,6 +68,14 @@ func (d *db) paceFailsAt(id string) {
 	d.exec(`CREATE OR REPLACE FUNCTION pace(id int) RETURNS bool LANGUAGE plpgsql AS $$ BEGIN IF id = ` + id + ` THEN RAISE EXCEPTION 'row % can not be read', id USING ERRCODE = 'data_exception'; END IF; RETURN true; END $$`)
 }
 
+// streams makes ordered reads come from the index, row by row, so that those
+// before a failing row are on their way when it fails.
+func (d *db) streams() {
+	d.t.Helper()
+	d.exec(`DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET enable_seqscan = off', current_database());
+		EXECUTE format('ALTER DATABASE %I SET enable_bitmapscan = off', current_database()); END $$`)
+}
+
 func (d *db) paceRuns() {
 	d.t.Helper()
 	d.exec(`CREATE OR REPLACE FUNCTION pace(id int) RETURNS bool LANGUAGE plpgsql AS $$ BEGIN RETURN true; END $$`)
