@@ -34,8 +34,12 @@ func readParquet(ctx context.Context, r parquet.ReaderAtSeeker, cols []column, r
 	for i, c := range cols {
 		f.fields[i] = arrow.Field{Name: c.field.Name, Type: c.field.Type.Arrow(), Nullable: true}
 		f.readers[i] = newColumnReader(c, pf, i, mem)
-		defer f.readers[i].rr.Release()
 	}
+	defer func() {
+		for _, cr := range f.readers {
+			cr.rr.Release()
+		}
+	}()
 	batch := min(max(readBytes/max(rowBytes, 1), 1), readRows)
 	for g := range pf.NumRowGroups() {
 		group := pf.RowGroup(g)
