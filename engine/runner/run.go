@@ -133,7 +133,12 @@ func (r *run) findRoute(ctx context.Context) error {
 		return err
 	}
 	if remembered {
-		r.known = pick(found, installation)
+		if r.known = pick(found, installation); r.known == nil && len(found) > 0 {
+			// Ours wrote nothing there and another one did: going on as if the
+			// destination were empty would double its rows (P1).
+			return engine.Permanentf("move this state file away to go on from what the destination has, or use the state file of that installation",
+				"this state file knows pipeline %q as installation %s, the destination only as %s", r.Pipeline, installation, candidates(found))
+		}
 		return r.adoptUnknownRun(ctx)
 	}
 	switch len(found) {
@@ -148,13 +153,17 @@ func (r *run) findRoute(ctx context.Context) error {
 		}
 		return nil
 	}
+	return engine.Permanentf("restore the state file of the installation that should go on, or drop the ledger rows of the others",
+		"the destination knows pipeline %q under %d installations and this state file is none of them: %s", r.Pipeline, len(found), candidates(found))
+}
+
+// candidates names the installations that the destination knows.
+func candidates(found []engine.Adoption) string {
 	names := make([]string, len(found))
 	for i, a := range found {
 		names[i] = fmt.Sprintf("%s (run %s, ordinal %d)", a.Installation, a.RunID, a.Ordinal)
 	}
-	return engine.Permanentf("restore the state file of the installation that should go on, or drop the ledger rows of the others",
-		"the destination knows pipeline %q under %d installations and this state file is none of them: %s",
-		r.Pipeline, len(found), strings.Join(names, ", "))
+	return strings.Join(names, ", ")
 }
 
 // unpublished tells whether the destination's last run has a resource that was
