@@ -48,6 +48,8 @@ type place struct {
 	log      *buffer
 	// more are sources beside the built-in ones.
 	more []engine.Source
+	// during, if set, is the context of the next runs.
+	during context.Context
 }
 
 func newPlace(t *testing.T) *place {
@@ -186,6 +188,9 @@ func (p *place) checkComplete(r *engine.RunReceipt) {
 
 func (p *place) try(text string, changes []change) (*runner.Result, error) {
 	ctx := p.t.Context()
+	if p.during != nil {
+		ctx = p.during
+	}
 	cat := catalog.New(io.Discard)
 	sources := cat.SourceSpecs()
 	for _, s := range p.more {
@@ -224,7 +229,7 @@ func (p *place) try(text string, changes []change) (*runner.Result, error) {
 	if o.Resources, err = requests(ctx, o, d, sink.Spec()); err != nil {
 		return nil, err
 	}
-	state, err := sqlite.Open(ctx, p.state)
+	state, err := sqlite.Open(p.t.Context(), p.state)
 	if err != nil {
 		return nil, err
 	}

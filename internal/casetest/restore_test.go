@@ -11,10 +11,13 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tranship-io/tranship/engine"
+	"github.com/tranship-io/tranship/engine/runner"
 	"github.com/tranship-io/tranship/internal/pgtest"
 )
 
@@ -24,9 +27,11 @@ type world struct {
 	kind     kind
 	next     int
 	document string
-	states   []string
-	backups  []string
-	steps    []string
+	// other is a document of the same route and another version.
+	other   string
+	states  []string
+	backups []string
+	steps   []string
 	// stood counts rows that unfinished runs had applied.
 	stood int64
 }
@@ -58,6 +63,7 @@ func newWorld(t *testing.T, k kind) *world {
 		cursor = ", cursor: id"
 	}
 	w.document = doc(sink, quick, "{name: public.t, where: pace(id), read: "+k.read+", write: "+k.write+cursor+"}")
+	w.other = strings.Replace(w.document, "verify: digest", "verify: counts", 1)
 	return w
 }
 
@@ -75,11 +81,16 @@ func (w *world) insert(n int) {
 
 // complete runs to completion. A run that was begun, or planned, before the last
 // rows came ends where its frozen plan ends; the one after it brings the rest.
-func (w *world) complete() {
+func (w *world) complete(changes ...change) {
 	w.t.Helper()
 	for again := false; ; again = true {
-		w.note("run")
-		out := w.run(w.document, smallSteps)
+		w.note("run%s", strings.Repeat(" anew", len(changes)))
+		out := w.run(w.document, append(changes, smallSteps)...)
+		changes = nil
+		if refused(out.err) {
+			w.loseState()
+			out = w.run(w.document, smallSteps)
+		}
 		require.NoError(w.t, out.err, "after %s\n%s", strings.Join(w.steps, "; "), w.log)
 		if w.compare() {
 			return
@@ -96,10 +107,13 @@ func (w *world) interrupt() {
 	w.src.paceFailsAt(strconv.Itoa(at))
 	// A run that has nothing to read of that row completes.
 	out := w.run(w.document, smallSteps)
-	if out.err == nil {
+	switch {
+	case out.err == nil:
 		w.note("(it completed)")
 		w.compare()
-	} else {
+	case refused(out.err):
+		w.note("(refused)")
+	default:
 		require.ErrorContains(w.t, out.err, "can not be read", "after %s\n%s", strings.Join(w.steps, "; "), w.log)
 		if r := out.Receipt; r != nil && len(r.Resources) == 1 {
 			w.note("(%d rows stand)", r.Resources[0].RowsWritten)
@@ -107,6 +121,33 @@ func (w *world) interrupt() {
 		}
 	}
 	w.src.paceRuns()
+}
+
+// refused tells whether a state file was refused because the destination knows
+// another installation only.
+func refused(err error) bool {
+	return err != nil && strings.Contains(err.Error(), "move this state file away")
+}
+
+// stop asks a run to stop after a while; it is paused, or was completed before.
+func (w *world) stop(after time.Duration) {
+	w.t.Helper()
+	w.note("stop a run after %s", after)
+	stop := make(chan struct{})
+	time.AfterFunc(after, func() { close(stop) })
+	out := w.run(w.document, smallSteps, func(o *runner.Options) { o.Stop = stop })
+	require.True(w.t, out.err == nil || refused(out.err) || engine.ClassOf(out.err) == engine.Retryable || strings.Contains(out.err.Error(), "stopped while"), "%v after %s", out.err, strings.Join(w.steps, "; "))
+}
+
+// kill breaks a run off at any instruction.
+func (w *world) kill(after time.Duration) {
+	w.t.Helper()
+	w.note("kill a run after %s", after)
+	ctx, cancel := context.WithTimeout(w.t.Context(), after)
+	defer cancel()
+	w.during = ctx
+	w.run(w.document, smallSteps)
+	w.during = nil
 }
 
 // compare requires that the destination has the source's first rows, each once,
@@ -325,6 +366,9 @@ func TestRestores(t *testing.T) {
 				w.complete()
 			},
 		} {
+			if k.write != "append" && !strings.HasPrefix(name, "both") {
+				continue // TestRestoresAtRandom plays all of it with every kind
+			}
 			t.Run(k.name+": "+name, func(t *testing.T) {
 				t.Parallel()
 				w := newWorld(t, k)
@@ -350,7 +394,7 @@ func TestRestoresAtRandom(t *testing.T) {
 				w := newWorld(t, k)
 				w.insert(60)
 				for range 12 {
-					switch random.IntN(9) {
+					switch random.IntN(13) {
 					case 0, 1:
 						w.insert(1 + random.IntN(150))
 					case 2, 3:
@@ -371,10 +415,58 @@ func TestRestoresAtRandom(t *testing.T) {
 						}
 					case 8:
 						w.complete()
+					case 9:
+						// Another document of the same route.
+						w.document, w.other = w.other, w.document
+						w.note("the other document")
+					case 10:
+						w.complete(restart)
+					case 11:
+						w.stop(time.Duration(random.IntN(400)) * time.Millisecond)
+					case 12:
+						w.kill(time.Duration(random.IntN(400)) * time.Millisecond)
 					}
 				}
 				w.complete()
 			})
 		}
+	}
+}
+
+// failPlan fails the source's plan, so that a run is begun in State and leaves no
+// trace at the destination.
+func failPlan(o *runner.Options) {
+	open := o.OpenSource
+	o.OpenSource = func(ctx context.Context, opt engine.OpenOptions) (engine.SourceSession, error) {
+		s, err := open(ctx, opt)
+		return &planless{s}, err
+	}
+}
+
+type planless struct{ engine.SourceSession }
+
+func (planless) Plan(context.Context, engine.PlanRequest) (*engine.SourcePlan, error) {
+	return nil, engine.Permanentf("", "no plan today")
+}
+
+// TestTwoInstallations: a state file that the destination never heard of does not
+// begin anew where another one has written (P1): both are named.
+func TestTwoInstallations(t *testing.T) {
+	t.Parallel()
+	for _, k := range kinds {
+		w := newWorld(t, k)
+		w.insert(50)
+		require.ErrorContains(t, w.run(w.document, failPlan).err, "no plan today")
+		w.saveState()
+		w.loseState()
+		w.complete()
+		w.restoreState(0)
+		message := w.fails(w.document)
+		require.Contains(t, message, "installation")
+		require.Contains(t, message, "move this state file away")
+		require.True(t, w.compare())
+		w.loseState()
+		w.insert(10)
+		w.complete()
 	}
 }
