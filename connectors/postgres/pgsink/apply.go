@@ -41,6 +41,7 @@ func (s *Session) Apply(ctx context.Context, e *engine.Epoch) (*engine.Receipt, 
 		})
 	})
 	if err != nil {
+		err = s.overtaken(ctx, t, d, e.Split, e.Claim, err)
 		return nil, fmt.Errorf("apply epoch %d of split %s: %w", e.Number, e.Split, err)
 	}
 	return receipt, nil
@@ -55,7 +56,7 @@ func (s *Session) step(ctx context.Context, c *conn, t *engine.Target, d *detail
 		return err
 	}
 	if entry.Epoch != e.Number-1 || entry.Done {
-		return &engine.StaleError{What: "epoch", Subject: "split " + e.Split, Ours: e.Number, Have: entry.Epoch}
+		return epochTaken(e, entry)
 	}
 	end := e.End()
 	totals := entry.Totals
@@ -76,9 +77,16 @@ func (s *Session) step(ctx context.Context, c *conn, t *engine.Target, d *detail
 		return classify(err, "write the ledger of split %s", e.Split)
 	}
 	if tag.RowsAffected() != 1 {
-		return &engine.StaleError{What: "epoch", Subject: "split " + e.Split, Ours: e.Number, Have: entry.Epoch}
+		return epochTaken(e, entry)
 	}
 	return nil
+}
+
+// epochTaken tells that the epoch is applied already, or not next: the split's
+// owner has to ask the ledger where it is (P4).
+func epochTaken(e *engine.Epoch, have *engine.LedgerEntry) error {
+	return &engine.StaleError{What: "claim", Subject: fmt.Sprintf("epoch %d of split %s, whose ledger is at epoch %d,", e.Number, e.Split, have.Epoch),
+		Ours: e.Claim, Have: have.Claim}
 }
 
 // holdFence locks the fence row for as long as the transaction lives, if it is

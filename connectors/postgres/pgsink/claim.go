@@ -19,44 +19,60 @@ func (s *Session) Claim(ctx context.Context, t *engine.Target, split string, cla
 	}
 	var entry *engine.LedgerEntry
 	err = s.with(ctx, "", func(c *conn) error {
-		if err := s.markClaimed(ctx, c, t, d, split); err != nil {
+		published, err := s.markClaimed(ctx, c, t, d, split)
+		if err != nil {
 			return err
 		}
-		entry, err = s.claim(ctx, c, t, d, split, claim)
+		table := s.table(t, d, split)
+		if published {
+			table = s.ledger.rows()
+		}
+		entry, err = s.claim(ctx, c, t, d, split, table, claim)
 		return err
 	})
 	return entry, err
 }
 
 // markClaimed notes beside the fence, where a crash can't empty it, that rows
-// may be loaded from now on, and checks that the plan is still the frozen one.
-func (s *Session) markClaimed(ctx context.Context, c *conn, t *engine.Target, d *detail, split string) error {
+// may be loaded from now on, and checks that the plan is still the frozen one. It
+// tells whether the run is published: then every ledger row is logged (P7).
+func (s *Session) markClaimed(ctx context.Context, c *conn, t *engine.Target, d *detail, split string) (published bool, err error) {
 	f, err := s.readFence(ctx, c, t)
 	if err != nil {
-		return err
+		return false, err
 	}
-	if f.RunID != t.RunID || f.Ordinal != t.Ordinal {
-		return &engine.StaleError{What: "ordinal", Subject: t.Resource, Ours: t.Ordinal, Have: f.Ordinal}
+	if err := f.stale(t); err != nil {
+		return false, err
+	}
+	if f.PublishedRun == t.RunID {
+		return true, nil
 	}
 	if f.FrozenRun != t.RunID || f.FrozenGeneration != t.Generation {
-		return s.rowGone(t, d, split)
+		return false, s.rowGone(t, d, split)
 	}
-	if d.Staging != "" && f.PublishedRun != t.RunID {
+	if d.Staging != "" {
 		var there bool
 		if err := c.QueryRow(ctx, "SELECT "+exists(d.staging())).Scan(&there); err != nil {
-			return classify(err, "look for staging of %s", t.Resource)
+			return false, classify(err, "look for staging of %s", t.Resource)
 		}
 		if !there {
-			return stagingLost(t, "the table "+d.staging().String()+" does not exist")
+			return false, stagingLost(t, "the table "+d.staging().String()+" does not exist")
 		}
 	}
-	if f.Claimed || split == engine.PublishSplit(t.Resource) {
-		return nil
+	if f.Claimed {
+		return false, nil
 	}
 	k := keyOf(t)
-	_, err = c.Exec(ctx, `UPDATE `+s.ledger.fence()+` SET claimed = true WHERE `+fenceWhere+` AND run_id = $4 AND NOT claimed`,
-		k.installation, k.route, k.resource, t.RunID)
-	return classify(err, "claim split %s", split)
+	tag, err := c.Exec(ctx, `UPDATE `+s.ledger.fence()+` SET claimed = true WHERE `+fenceWhere+`
+		AND run_id = $4 AND ordinal = $5 AND frozen_run = $4 AND frozen_generation = $6 AND published_run <> $4`,
+		k.installation, k.route, k.resource, t.RunID, t.Ordinal, t.Generation)
+	if err != nil {
+		return false, classify(err, "claim split %s", split)
+	}
+	if tag.RowsAffected() == 0 {
+		return false, engine.Retryablef("claim split %s: the fence of %s has just changed", split, t.Resource)
+	}
+	return false, nil
 }
 
 // duty names what a session is recorded for.
@@ -66,8 +82,8 @@ func duty(t *engine.Target, split string, claim int64) string {
 
 // claim raises the split's claim, alone in a transaction, and reads the row
 // (P1). The same session may repeat its claim.
-func (s *Session) claim(ctx context.Context, c *conn, t *engine.Target, d *detail, split string, claim int64) (*engine.LedgerEntry, error) {
-	k, table := keyOf(t), s.table(t, d, split)
+func (s *Session) claim(ctx context.Context, c *conn, t *engine.Target, d *detail, split, table string, claim int64) (*engine.LedgerEntry, error) {
+	k := keyOf(t)
 	args := []any{k.installation, k.route, k.resource, t.RunID, split}
 	older := func() ([]backend, error) {
 		rows, err := c.Query(ctx, `SELECT backend_pid, backend_start FROM `+table+` WHERE `+rowWhere+` AND claim < $6 AND backend_pid IS NOT NULL`,
@@ -118,12 +134,14 @@ func scanEntry(e *engine.LedgerEntry, row pgx.Row) error {
 	return nil
 }
 
-// readEntry reads a split's ledger row. A row that is gone went with a crash,
-// if it was unlogged, or the destination was restored to an earlier state.
+// readEntry reads a split's ledger row, which is a logged one once the run is
+// published. A row that is gone went with a crash, if it was unlogged, or the
+// destination was restored to an earlier state.
 func (s *Session) readEntry(ctx context.Context, c *conn, t *engine.Target, d *detail, split string) (*engine.LedgerEntry, error) {
 	k := keyOf(t)
 	e := new(engine.LedgerEntry)
-	err := scanEntry(e, c.QueryRow(ctx, `SELECT `+entryColumns+` FROM `+s.table(t, d, split)+` WHERE `+rowWhere,
+	err := scanEntry(e, c.QueryRow(ctx, `SELECT `+entryColumns+` FROM `+s.ledger.rows()+` WHERE `+rowWhere+`
+		UNION ALL SELECT `+entryColumns+` FROM `+s.ledger.staged()+` WHERE `+rowWhere+` LIMIT 1`,
 		k.installation, k.route, k.resource, t.RunID, split))
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, s.rowGone(t, d, split)
@@ -140,6 +158,36 @@ func (s *Session) rowGone(t *engine.Target, d *detail, split string) error {
 		return stagingLost(t, "the server has restarted after a crash and emptied the unlogged table "+d.staging().String())
 	}
 	return stagingLost(t, "the ledger row of split "+split+" is gone")
+}
+
+// overtaken explains a failure by what was found missing: if the numbers say that
+// the work is somebody else's by now, that counts, and nothing was lost (invariant 2).
+func (s *Session) overtaken(ctx context.Context, t *engine.Target, d *detail, split string, claim int64, cause error) error {
+	if !errors.Is(cause, engine.ErrStagingLost) && !errors.Is(cause, engine.ErrLedgerBehind) {
+		return cause
+	}
+	err := s.with(ctx, "", func(c *conn) error {
+		f, err := s.readFence(ctx, c, t)
+		if err != nil {
+			return err
+		}
+		if err := f.stale(t); err != nil {
+			return err
+		}
+		e, err := s.readEntry(ctx, c, t, d, split)
+		if err != nil {
+			// It is gone indeed.
+			return cause
+		}
+		if e.Claim != claim || f.PublishedRun == t.RunID {
+			return &engine.StaleError{What: "claim", Subject: "split " + split, Ours: claim, Have: e.Claim}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return cause
 }
 
 // record makes sure that the ledger names this session for the claim, before it

@@ -2,7 +2,6 @@ package pgsink
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -60,6 +59,17 @@ func (f *fenceRow) scan(row pgx.Row) error {
 // begun tells whether splits of this very plan were claimed.
 func (f *fenceRow) begun(t *engine.Target) bool {
 	return f.Claimed && f.FrozenRun == t.RunID && f.FrozenGeneration == t.Generation
+}
+
+// stale tells that the fence, or the resource's plan, is another's by now.
+func (f *fenceRow) stale(t *engine.Target) error {
+	if f.RunID != t.RunID || f.Ordinal != t.Ordinal {
+		return &engine.StaleError{What: "ordinal", Subject: t.Resource, Ours: t.Ordinal, Have: f.Ordinal}
+	}
+	if f.FrozenRun == t.RunID && f.FrozenGeneration > t.Generation {
+		return &engine.StaleError{What: "generation", Subject: t.Resource, Ours: int64(t.Generation), Have: int64(f.FrozenGeneration)}
+	}
+	return nil
 }
 
 func (s *Session) readFence(ctx context.Context, c *conn, t *engine.Target) (fenceRow, error) {
@@ -130,14 +140,28 @@ func (s *Session) beginResource(ctx context.Context, c *conn, t *engine.Target) 
 	if err != nil {
 		return err
 	}
-	for _, table := range []string{s.ledger.rows(), s.ledger.staged()} {
-		if _, err := c.Exec(ctx, `DELETE FROM `+table+` WHERE `+fenceWhere+` AND run_id <> $4`,
-			k.installation, k.route, k.resource, t.RunID); err != nil {
+	if err := s.clearOthers(ctx, c, t); err != nil {
+		return err
+	}
+	return s.dropOthersStaging(ctx, c, t)
+}
+
+// clearOthers deletes the ledger rows of other runs, once the sessions that they
+// name are ended. While it does, no later run can begin, whose rows these might be.
+func (s *Session) clearOthers(ctx context.Context, c *conn, t *engine.Target) error {
+	k := keyOf(t)
+	return inTx(ctx, c, 0, func() error {
+		var f fenceRow
+		err := f.scan(c.QueryRow(ctx, `SELECT `+fenceColumns+` FROM `+s.ledger.fence()+` WHERE `+fenceWhere+` FOR SHARE`, k.installation, k.route, k.resource))
+		if err != nil {
 			return classify(err, "clear the ledger of earlier runs of %s", t.Resource)
 		}
-	}
-	own := runPrefix(t)
-	return s.dropStaging(ctx, c, stagingPrefix(t.Route, t.Resource), func(name string) bool { return !strings.HasPrefix(name, own) })
+		if f.RunID != t.RunID || f.Ordinal != t.Ordinal {
+			return &engine.StaleError{What: "ordinal", Subject: t.Resource, Ours: t.Ordinal, Have: f.Ordinal}
+		}
+		_, err = s.deleteRows(ctx, c, t, fenceWhere+" AND run_id <> $4")
+		return err
+	})
 }
 
 // refuseStanding refuses to supersede a run that has appended rows to the target
@@ -233,87 +257,4 @@ func (s *Session) table(t *engine.Target, d *detail, split string) string {
 		return s.ledger.staged()
 	}
 	return s.ledger.rows()
-}
-
-// Freeze implements engine.Fencer.
-func (s *Session) Freeze(ctx context.Context, t *engine.Target, plan *engine.ResourcePlan) error {
-	d, err := s.detailOf(t)
-	if err != nil {
-		return err
-	}
-	return s.with(ctx, "", func(c *conn) error {
-		if err := inTx(ctx, c, 0, func() error { return s.freeze(ctx, c, t, d, plan) }); err != nil {
-			return err
-		}
-		// Staging of earlier generations of this run holds nothing that counts.
-		prefix := runPrefix(t)
-		return s.dropStaging(ctx, c, prefix, func(name string) bool { return name != d.Staging })
-	})
-}
-
-func (s *Session) freeze(ctx context.Context, c *conn, t *engine.Target, d *detail, plan *engine.ResourcePlan) error {
-	k := keyOf(t)
-	var f fenceRow
-	err := f.scan(c.QueryRow(ctx, `SELECT `+fenceColumns+` FROM `+s.ledger.fence()+` WHERE `+fenceWhere+` FOR UPDATE`,
-		k.installation, k.route, k.resource))
-	if err != nil {
-		return classify(err, "freeze the plan of %s", t.Resource)
-	}
-	if f.RunID != t.RunID || f.Ordinal != t.Ordinal {
-		return &engine.StaleError{What: "ordinal", Subject: t.Resource, Ours: t.Ordinal, Have: f.Ordinal}
-	}
-	if f.begun(t) {
-		if f.PublishedRun == t.RunID {
-			return nil
-		}
-		if err := s.checkTwin(ctx, c, t, d); err != nil {
-			return err
-		}
-	} else if err := s.storePlan(ctx, c, t, plan); err != nil {
-		return err
-	}
-	ids := make([]string, 0, len(plan.Source.Splits))
-	descriptors := make([]string, 0, len(plan.Source.Splits))
-	for _, sp := range plan.Source.Splits {
-		ids = append(ids, sp.ID)
-		descriptors = append(descriptors, jsonText(sp.Descriptor))
-	}
-	publish := engine.PublishSplit(t.Resource)
-	for _, part := range []struct {
-		table       string
-		ids, descrs []string
-	}{{s.table(t, d, ""), ids, descriptors}, {s.ledger.rows(), []string{publish}, []string{"null"}}} {
-		if _, err := c.Exec(ctx, `INSERT INTO `+part.table+` (installation, route, resource, run_id, split, generation, descriptor)
-			SELECT $1::text, $2::text, $3::text, $4::text, s.id, $5::int, s.descriptor::json
-			FROM unnest($6::text[], $7::text[]) s(id, descriptor) ON CONFLICT DO NOTHING`,
-			k.installation, k.route, k.resource, t.RunID, t.Generation, part.ids, part.descrs); err != nil {
-			return classify(err, "freeze the plan of %s", t.Resource)
-		}
-	}
-	return nil
-}
-
-// storePlan keeps the plan beside the fence, for a State that does not know it
-// (P1), and deletes the rows of a plan that this one replaces.
-func (s *Session) storePlan(ctx context.Context, c *conn, t *engine.Target, plan *engine.ResourcePlan) error {
-	k := keyOf(t)
-	for _, table := range []string{s.ledger.rows(), s.ledger.staged()} {
-		if _, err := c.Exec(ctx, `DELETE FROM `+table+` WHERE `+runWhere, k.installation, k.route, k.resource, t.RunID); err != nil {
-			return classify(err, "replace the plan of %s", t.Resource)
-		}
-	}
-	raw, err := json.Marshal(plan)
-	if err != nil {
-		return engine.Bugf("write the plan of %s: %w", t.Resource, err)
-	}
-	_, err = c.Exec(ctx, `UPDATE `+s.ledger.fence()+` SET frozen_run = $4, frozen_generation = $5, plan = $6::json, claimed = false, published_run = '', updated_at = now()
-		WHERE `+fenceWhere, k.installation, k.route, k.resource, t.RunID, t.Generation, string(raw))
-	return classify(err, "freeze the plan of %s", t.Resource)
-}
-
-func jsonText(raw json.RawMessage) string {
-	if len(raw) == 0 {
-		return "null"
-	}
-	return string(raw)
 }

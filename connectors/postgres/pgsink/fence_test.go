@@ -53,12 +53,12 @@ func TestStaleClaimLeavesNothing(t *testing.T) {
 	_, err = zombie.Apply(b.ctx, epoch(p, split, 1, 2, true, rest))
 	requireStale(t, err, "claim")
 	_, err = heir.Apply(b.ctx, epoch(p, split, 2, 1, true, rest))
-	requireStale(t, err, "epoch")
+	requireStale(t, err, "claim")
 	require.EqualValues(t, 50, b.count(b.dst, "SELECT count(*) FROM t"))
 	_, err = heir.Apply(b.ctx, epoch(p, split, 2, 2, true, rest))
 	require.NoError(t, err)
 	_, err = heir.Apply(b.ctx, epoch(p, split, 2, 3, true, rest))
-	requireStale(t, err, "epoch")
+	requireStale(t, err, "claim")
 	require.EqualValues(t, 100, b.count(b.dst, "SELECT count(*) FROM t"))
 
 	// The same claim by another owner is refused, by the same one it is repeated.

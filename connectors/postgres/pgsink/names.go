@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -200,21 +201,45 @@ func columnNames(resource string, s *schema.Schema, overrides map[string]string)
 	return names, nil
 }
 
-// stagingPrefix is what names of a route's staging for a resource begin with,
-// whatever the run.
-func stagingPrefix(r engine.Route, resource string) string {
-	return "_tranship_" + hash(r.Installation, routeKey(r), resource)[:12] + "_"
+// stagingForm is what names of staging look like: the route and resource, the
+// run, the generation, and the table's name for people (P7).
+var stagingForm = regexp.MustCompile(`^_tranship_[0-9a-f]{12}_[0-9a-f]{8}_[0-9]+_`)
+
+// stagingRoute is the part of a staging's name that is its route's and resource's.
+func stagingRoute(k key) string { return hash(k.installation, k.route, k.resource)[:12] }
+
+// routeOfStaging returns it from the name.
+func routeOfStaging(name string) string {
+	return strings.TrimPrefix(name, "_tranship_")[:12]
 }
 
-// runPrefix is the same for one run.
+// ofRoute and ofRun tell whether a table is staging of the target's route and
+// resource, and of its run, whatever the generation.
+func ofRoute(t *engine.Target, name string) bool {
+	return stagingForm.MatchString(name) && routeOfStaging(name) == stagingRoute(keyOf(t))
+}
+
+func ofRun(t *engine.Target, name string) bool {
+	return stagingForm.MatchString(name) && strings.HasPrefix(name, runPrefix(t))
+}
+
+// stagingFor tells whether a table is staging, of whatever route, for a table of
+// this name.
+func stagingFor(name, table string) bool {
+	head := stagingForm.FindString(name)
+	return head != "" && name == cutName(head+table)
+}
+
 func runPrefix(t *engine.Target) string {
-	return stagingPrefix(t.Route, t.Resource) + hash(t.RunID)[:8] + "_"
+	return "_tranship_" + stagingRoute(keyOf(t)) + "_" + hash(t.RunID)[:8] + "_"
 }
 
-// stagingName names staging by route, resource, run and generation (P7); the
-// table's name at its end is for people.
+// stagingName names staging by route, resource, run and generation.
 func stagingName(t *engine.Target, table string) string {
-	name := fmt.Sprintf("%s%d_%s", runPrefix(t), t.Generation, table)
+	return cutName(fmt.Sprintf("%s%d_%s", runPrefix(t), t.Generation, table))
+}
+
+func cutName(name string) string {
 	cut := min(len(name), maxName)
 	for cut < len(name) && cut > 0 && !utf8.RuneStart(name[cut]) {
 		cut--

@@ -37,6 +37,7 @@ func (s *Session) Publish(ctx context.Context, p *engine.Publication) (*engine.R
 		return err
 	})
 	if err != nil {
+		err = s.overtaken(ctx, p.Target, d, p.Split, p.Claim, err)
 		return nil, fmt.Errorf("publish %s: %w", p.Target.Resource, err)
 	}
 	return receipt, nil
@@ -45,9 +46,12 @@ func (s *Session) Publish(ctx context.Context, p *engine.Publication) (*engine.R
 func (p *publisher) publish(ctx context.Context) (*engine.Receipt, error) {
 	// P8: a publish that happened is not done again, whoever asks.
 	if done, err := p.earlier(ctx); done != nil || err != nil {
+		if done != nil {
+			p.tidy(ctx)
+		}
 		return done, err
 	}
-	if _, err := p.s.claim(ctx, p.c, p.t, p.d, p.p.Split, p.p.Claim); err != nil {
+	if _, err := p.s.claim(ctx, p.c, p.t, p.d, p.p.Split, p.s.ledger.rows(), p.p.Claim); err != nil {
 		return nil, err
 	}
 	if err := p.checkSplits(ctx); err != nil {
@@ -73,9 +77,22 @@ func (p *publisher) publish(ctx context.Context) (*engine.Receipt, error) {
 	if err != nil {
 		return nil, err
 	}
+	p.tidy(ctx)
 	// Statistics of what was written; a failure leaves them to autovacuum.
 	_, _ = p.c.Exec(ctx, "ANALYZE "+p.d.place().sql())
 	return receipt, nil
+}
+
+// tidy drops what is left of the run's staging, of every generation. What can't
+// be dropped now is left to the next run's start: the publish has happened.
+func (p *publisher) tidy(ctx context.Context) {
+	left, err := p.s.findStaging(ctx, p.c, func(at place) bool { return ofRun(p.t, at.Table) })
+	if err != nil {
+		return
+	}
+	for _, at := range left {
+		_ = p.s.dropOne(ctx, p.c, p.t, at, func(f *fenceRow) bool { return f.PublishedRun == p.t.RunID })
+	}
 }
 
 // earlier returns the receipt of this run's publish, if it happened.
@@ -217,7 +234,7 @@ func (p *publisher) step(ctx context.Context, receipt *engine.Receipt) error {
 		return err
 	}
 	if entry.Done {
-		return &engine.StaleError{What: "epoch", Subject: "split " + p.p.Split, Ours: 1, Have: entry.Epoch}
+		return &engine.StaleError{What: "claim", Subject: "split " + p.p.Split + ", which is published,", Ours: p.p.Claim, Have: entry.Claim}
 	}
 	// A State that was set back asks again and may have other totals by then.
 	kept := *receipt
@@ -234,6 +251,13 @@ func (p *publisher) step(ctx context.Context, receipt *engine.Receipt) error {
 	}
 	if tag.RowsAffected() != 1 {
 		return &engine.StaleError{What: "claim", Subject: "split " + p.p.Split, Ours: p.p.Claim, Have: entry.Claim}
+	}
+	if p.d.Unlogged {
+		// P7: what is published is proved by logged rows from now on.
+		if _, err := p.c.Exec(ctx, `WITH moved AS (DELETE FROM `+p.s.ledger.staged()+` WHERE `+runWhere+` RETURNING *)
+			INSERT INTO `+p.s.ledger.rows()+` SELECT * FROM moved`, k.installation, k.route, k.resource, p.t.RunID); err != nil {
+			return classify(err, "move ledger rows of %s to the log", p.t.Resource)
+		}
 	}
 	var cursor any
 	if len(p.p.Cursor) > 0 {

@@ -2,12 +2,9 @@ package pgsink
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 
 	"github.com/tranship-io/tranship/engine"
 )
@@ -210,11 +207,11 @@ func (s *Session) checkStaging(ctx context.Context, c *conn, t *engine.Target, d
 	if f.RunID != "" && f.RunID != t.RunID && f.Ordinal >= t.Ordinal {
 		return false, &engine.StaleError{What: "ordinal", Subject: t.Resource, Ours: t.Ordinal, Have: f.Ordinal}
 	}
-	if !f.begun(t) {
-		return false, nil
-	}
 	if f.PublishedRun == t.RunID {
 		return true, nil
+	}
+	if !f.begun(t) {
+		return false, nil
 	}
 	if d.Staging == "" {
 		return false, nil
@@ -247,10 +244,6 @@ func (s *Session) checkTwin(ctx context.Context, c *conn, t *engine.Target, d *d
 		return stagingLost(t, "the server has restarted after a crash and emptied the unlogged table "+d.staging().String())
 	}
 	return nil
-}
-
-func stagingLost(t *engine.Target, why string) error {
-	return fmt.Errorf("%s: %w: %s", t.Resource, engine.ErrStagingLost, why)
 }
 
 // makeReady makes tables in one transaction. Staging of a plan that was never
@@ -293,83 +286,4 @@ func (s *Session) makeReady(ctx context.Context, c *conn, t *engine.Target, d *d
 		return nil
 	})
 	return ran, err
-}
-
-// Abort implements engine.SinkSession.
-func (s *Session) Abort(ctx context.Context, t *engine.Target) error {
-	return s.with(ctx, "", func(c *conn) error {
-		missing, err := s.missingLedger(ctx, c)
-		if err != nil || len(missing) > 0 {
-			return err
-		}
-		published := false
-		if err := inTx(ctx, c, 0, func() error {
-			published, err = s.forget(ctx, c, t)
-			return err
-		}); err != nil || published {
-			return err
-		}
-		name := fmt.Sprintf("%s%d_", runPrefix(t), t.Generation)
-		return s.dropStaging(ctx, c, name, func(string) bool { return true })
-	})
-}
-
-// forget deletes an unpublished plan and its ledger rows, so that no epoch of it
-// can commit any more.
-func (s *Session) forget(ctx context.Context, c *conn, t *engine.Target) (published bool, err error) {
-	k := keyOf(t)
-	var f fenceRow
-	err = f.scan(c.QueryRow(ctx, `SELECT `+fenceColumns+` FROM `+s.ledger.fence()+` WHERE `+fenceWhere+` FOR UPDATE`, k.installation, k.route, k.resource))
-	if errors.Is(err, pgx.ErrNoRows) {
-		return false, nil
-	}
-	if err != nil {
-		return false, classify(err, "abort %s", t.Resource)
-	}
-	if f.PublishedRun == t.RunID {
-		return true, nil
-	}
-	for _, table := range []string{s.ledger.rows(), s.ledger.staged()} {
-		if _, err := c.Exec(ctx, `DELETE FROM `+table+` WHERE `+runWhere+` AND generation = $5`, k.installation, k.route, k.resource, t.RunID, t.Generation); err != nil {
-			return false, classify(err, "abort %s", t.Resource)
-		}
-	}
-	_, err = c.Exec(ctx, `UPDATE `+s.ledger.fence()+` SET frozen_run = '', claimed = false, plan = NULL, updated_at = now()
-		WHERE `+fenceWhere+` AND frozen_run = $4 AND frozen_generation = $5`, k.installation, k.route, k.resource, t.RunID, t.Generation)
-	return false, classify(err, "abort %s", t.Resource)
-}
-
-// dropStaging drops tables with the prefix, in any schema, that which accepts.
-func (s *Session) dropStaging(ctx context.Context, c *conn, prefix string, which func(name string) bool) error {
-	rows, err := c.Query(ctx, `SELECT n.nspname::text, c.relname::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-		WHERE c.relkind = 'r' AND left(c.relname, $2) = $1`, prefix, len(prefix))
-	if err != nil {
-		return classify(err, "look for staging")
-	}
-	var found []place
-	for rows.Next() {
-		var p place
-		if err := rows.Scan(&p.Schema, &p.Table); err != nil {
-			rows.Close()
-			return classify(err, "look for staging")
-		}
-		if which(p.Table) {
-			found = append(found, p)
-		}
-	}
-	if err := rows.Err(); err != nil {
-		return classify(err, "look for staging")
-	}
-	for _, p := range found {
-		err := retryLocked(ctx, p.String(), func() error {
-			return inTx(ctx, c, ddlLock, func() error {
-				_, err := c.Exec(ctx, "DROP TABLE IF EXISTS "+p.sql())
-				return classify(err, "drop staging %s", p)
-			})
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
