@@ -93,6 +93,9 @@ func (c *columnDecoder) append(v []byte) *misfit {
 			return nil
 		}
 	case formNumeric:
+		if c.shortNumeric(v) {
+			return nil
+		}
 		if n, ok := parseNumeric(v); ok && n.valid() {
 			return c.numeric(&n)
 		}
@@ -142,6 +145,46 @@ func (c *columnDecoder) interval(v []byte) *misfit {
 		c.spans.UnsafeAppend(arrow.MonthDayNanoInterval{Months: months, Days: days, Nanoseconds: micros * 1000})
 	}
 	return nil
+}
+
+// shortNumeric decodes what most numerics are: at most three groups of digits
+// that fit a word. It leaves all others, and those at fault, to numeric.
+func (c *columnDecoder) shortNumeric(v []byte) bool {
+	n := len(v)
+	if c.limit == 0 || n < 8 || n > 8+3*2 || int(v[0])<<9|int(v[1])<<1 != n-8 || v[4]&^0x40|v[5] != 0 {
+		return false
+	}
+	u := uint64(0)
+	for i := 8; i < n; i += 2 {
+		g := uint64(binary.BigEndian.Uint16(v[i:]))
+		if g > 9999 {
+			return false
+		}
+		u = u*10000 + g
+	}
+	if u > 0 {
+		// The last group's weight, in digits of the scale.
+		e := 4*(int(int16(binary.BigEndian.Uint16(v[2:])))-(n-8)/2+1) + c.typ.Scale
+		switch {
+		case e < -3 || e > 4:
+			return false
+		case e >= 0:
+			u *= pow10(e) // 12 digits and 4 more
+		case u%pow10(-e) != 0:
+			return false
+		default:
+			u /= pow10(-e)
+		}
+	}
+	if u >= c.limit {
+		return false
+	}
+	d := int64(u)
+	if v[4] != 0 {
+		d = -d
+	}
+	c.d128.UnsafeAppend(decimal128.New(d>>63, uint64(d)))
+	return true
 }
 
 func (c *columnDecoder) numeric(n *numeric) *misfit {

@@ -57,7 +57,11 @@ func (d *Decoder) Append(tuple []byte) error {
 		return engine.Bugf("decode copy tuple: a record of more than 2 GiB")
 	}
 	if d.rows == d.room {
-		d.grow(max(2*d.rows, d.hint, minRoom))
+		next := 2 * d.rows
+		if d.hint > 0 {
+			next = d.rows + d.rows/4 // a little larger than the one before
+		}
+		d.grow(max(next, d.hint, minRoom))
 	}
 	if err := d.append(tuple); err != nil {
 		d.broken = true
@@ -108,7 +112,8 @@ func (d *Decoder) append(tuple []byte) error {
 func (d *Decoder) grow(rows int) {
 	for i := range d.columns {
 		c := &d.columns[i]
-		c.builder.Reserve(rows - d.rows)
+		// Not Reserve, which takes the next power of two.
+		c.builder.Resize(rows)
 		if c.data != nil && d.rows == 0 {
 			c.data.ReserveData(c.dataHint)
 		}
@@ -173,6 +178,9 @@ type columnDecoder struct {
 	f32   *array.Float32Builder
 	f64   *array.Float64Builder
 	d128  *array.Decimal128Builder
+	// limit is above every value that short numerics may have unscaled; 0: the
+	// column takes none.
+	limit uint64
 	d256  *array.Decimal256Builder
 	data  *array.BinaryBuilder
 	// dataHint is the number of bytes to make room for first.
@@ -215,6 +223,10 @@ func newColumnDecoder(name string, t schema.Type, b array.Builder) columnDecoder
 		c.f64 = b
 	case *array.Decimal128Builder:
 		c.d128 = b
+		c.limit = 1
+		for range min(t.Precision, 18) {
+			c.limit *= 10
+		}
 	case *array.Decimal256Builder:
 		c.d256 = b
 	case *array.StringBuilder:
