@@ -1,13 +1,9 @@
 package runner
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"reflect"
-	"slices"
 
 	"github.com/tranship-io/tranship/engine"
 	"github.com/tranship-io/tranship/events"
@@ -37,51 +33,6 @@ func (r *run) ensurePlan(ctx context.Context) error {
 		return fmt.Errorf("run %s has progress at the destination and no plan in State: %w", r.rec.ID, engine.ErrLedgerBehind)
 	}
 	return r.makePlan(ctx)
-}
-
-// working tells whether the destination knows claims of this very run: its plan
-// was saved in a State that this one is an older copy of (P1).
-func (r *run) working() bool {
-	if r.known == nil || r.fencer == nil {
-		return false
-	}
-	for _, ar := range r.known.Resources {
-		for _, e := range ar.Ledger {
-			if ar.RunID == r.rec.ID.String() && e.Claim > 0 {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// checkLedger tells whether splits that State has as done are so at the
-// destination, where their rows can't be brought again by beginning anew, and
-// whether both speak of the same plan (P3).
-func (r *run) checkLedger(plan *engine.RunPlan, splits []engine.SplitStatus) error {
-	for _, rp := range plan.Resources {
-		// State, set back, has an older plan than the destination works on.
-		ar := r.knownResource(rp.Selection.Resource)
-		if r.fencer == nil || ar == nil || ar.RunID != r.rec.ID.String() || ar.Plan == nil {
-			continue
-		}
-		have := ar.Plan.Generation
-		if ar.Published && have != rp.Generation || have > rp.Generation || have == rp.Generation && r.working() && !sameSplits(ar.Plan, rp) {
-			return fmt.Errorf("resource %s: the destination works on another plan (%d) than State has (%d): %w", rp.Selection.Resource, have, rp.Generation, engine.ErrLedgerBehind)
-		}
-	}
-	for _, s := range splits {
-		rp, ar := plan.Resource(s.Resource), r.knownResource(s.Resource)
-		if !s.Done || s.Kind != engine.SplitRead || rp.Target.Staged || ar == nil || ar.RunID != r.rec.ID.String() || ar.Published {
-			continue
-		}
-		for _, e := range ar.Ledger {
-			if e.Split == s.ID && !e.Done {
-				return fmt.Errorf("split %s: %w", s.ID, engine.ErrLedgerBehind)
-			}
-		}
-	}
-	return nil
 }
 
 // makePlan plans every resource, prepares the destination, and freezes the plan
@@ -162,67 +113,6 @@ func (r *run) resumePlan(ctx context.Context, plan *engine.RunPlan) error {
 		}
 		if err != nil {
 			return fmt.Errorf("prepare %s: %w", name, err)
-		}
-	}
-	return nil
-}
-
-// checkFrom tells whether a frozen plan still follows on what the destination
-// has: no later run owns the target, and an incremental plan starts where the
-// target is. If it was set back to before the run began, rows that an earlier run
-// had brought are missing, and the plan would leave them out (P3).
-func (r *run) checkFrom(rp *engine.ResourcePlan) error {
-	ar := r.knownResource(rp.Selection.Resource)
-	if r.fencer != nil && ar != nil && ar.RunID != r.rec.ID.String() && ar.Ordinal > rp.Target.Ordinal {
-		// Knowledge was old when the run was adopted: a later one has begun (P21).
-		return fmt.Errorf("resource %s belongs to run %s by now: %w", rp.Selection.Resource, ar.RunID, engine.ErrPlanVoid)
-	}
-	if _, ok := r.sink.(engine.Adopter); !ok || rp.Read != engine.ReadIncremental {
-		return nil
-	}
-	var have json.RawMessage
-	if ar != nil {
-		if ar.RunID == r.rec.ID.String() && ar.Published {
-			return nil
-		}
-		have = ar.Cursor
-	}
-	if sameJSON(have, rp.From) || len(rp.From) == 0 {
-		return nil
-	}
-	return fmt.Errorf("resource %s starts at %s, the destination is at %s: %w", rp.Selection.Resource, rp.From, have, engine.ErrPlanVoid)
-}
-
-// sameSplits tells whether two plans of a resource are cut alike.
-func sameSplits(a, b *engine.ResourcePlan) bool {
-	return slices.EqualFunc(a.Source.Splits, b.Source.Splits, func(x, y engine.Split) bool {
-		return x.ID == y.ID && sameJSON(x.Descriptor, y.Descriptor)
-	})
-}
-
-// sameJSON compares two documents by value.
-func sameJSON(a, b json.RawMessage) bool {
-	if len(a) == 0 || len(b) == 0 {
-		return len(a) == len(b)
-	}
-	var x, y any
-	for raw, v := range map[*json.RawMessage]*any{&a: &x, &b: &y} {
-		d := json.NewDecoder(bytes.NewReader(*raw))
-		d.UseNumber()
-		if d.Decode(v) != nil {
-			return bytes.Equal(a, b)
-		}
-	}
-	return reflect.DeepEqual(x, y)
-}
-
-func (r *run) knownResource(name string) *engine.AdoptedResource {
-	if r.known == nil {
-		return nil
-	}
-	for i := range r.known.Resources {
-		if r.known.Resources[i].Resource == name {
-			return &r.known.Resources[i]
 		}
 	}
 	return nil
@@ -408,72 +298,4 @@ func (r *run) resource(name string) *engine.ResourcePlan {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.plan.Resource(name)
-}
-
-// maxResets bounds how often a process begins a resource anew.
-const maxResets = 3
-
-// reset throws away what was loaded of a resource and plans it anew: its
-// snapshot's holder or its staging is gone (P7, P12). Slots that meet the same
-// loss find that it is done already.
-func (r *run) reset(ctx context.Context, f engine.Fence, name string, generation int, cause error) error {
-	// One reset at a time; r.mu is never held while an end is asked.
-	select {
-	case r.resetting <- struct{}{}:
-		defer func() { <-r.resetting }()
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-	old := r.resource(name)
-	if old.Generation > generation {
-		return nil
-	}
-	if r.resets[name]++; r.resets[name] > maxResets {
-		return fmt.Errorf("resource %s was begun anew %d times: %w", name, maxResets, cause)
-	}
-	if old.Write == engine.WriteAppend && !old.Target.Staged {
-		return engine.Bugf("resource %s: appended rows can't be taken back: %w", name, cause)
-	}
-	r.Log.Warn("beginning the resource anew", "resource", name, "reason", cause)
-	q := ResourceRequest{Selection: old.Selection, Read: old.Read, Write: old.Write, Target: "",
-		Policies: old.Target.Policies, Consistency: old.Source.Consistency, Options: old.Target.Options}
-	all := make([]string, len(r.plan.Resources))
-	for i, rp := range r.plan.Resources {
-		all[i] = rp.Selection.Resource
-	}
-	for _, have := range r.Resources {
-		if have.Resource == name {
-			q.Target = have.Target
-		}
-	}
-	rp, err := r.planResource(ctx, q, all, old.Generation+1)
-	if err != nil {
-		return fmt.Errorf("plan %s anew: %w", name, err)
-	}
-	if _, err := r.prepare(ctx, rp); err != nil {
-		return err
-	}
-	if err := r.freeze(ctx, rp); err != nil {
-		return err
-	}
-	facts := append([]events.Fact{r.fact(events.ResourceReset{Resource: name, Reason: cause.Error()})}, r.plannedFacts(rp)...)
-	if err := r.State.ReplaceResource(ctx, f, rp, facts); err != nil {
-		return fmt.Errorf("store new plan of %s: %w", name, err)
-	}
-	r.mu.Lock()
-	for i := range r.plan.Resources {
-		if r.plan.Resources[i].Selection.Resource == name {
-			r.plan.Resources[i] = rp
-		}
-	}
-	r.mu.Unlock()
-	// Only now: while State has the old plan, its checkpoints must stay true (invariant 1).
-	if err := r.retry(ctx, "drop staging", func(ctx context.Context) error { return r.sink.Abort(ctx, old.Target) }); err != nil {
-		r.Log.Warn("staging is left until the next run begins", "resource", name, "error", err)
-	}
-	p := r.Progress.resource(name)
-	p.EstimatedRows, p.EstimatedBytes, p.Splits = rp.Source.Rows, rp.Source.Bytes, len(rp.Source.Splits)
-	p.Applied.Store(0)
-	p.SplitsDone.Store(0)
-	return nil
 }

@@ -1,0 +1,117 @@
+package runner
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+
+	"github.com/tranship-io/tranship/engine"
+)
+
+// working tells whether the destination knows claims of this very run: its plan
+// was saved in a State that this one is an older copy of (P1).
+func (r *run) working() bool {
+	if r.known == nil || r.fencer == nil {
+		return false
+	}
+	for _, ar := range r.known.Resources {
+		for _, e := range ar.Ledger {
+			if ar.RunID == r.rec.ID.String() && e.Claim > 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// checkLedger tells whether splits that State has as done are so at the
+// destination, where their rows can't be brought again by beginning anew, and
+// whether both speak of the same plan (P3).
+func (r *run) checkLedger(plan *engine.RunPlan, splits []engine.SplitStatus) error {
+	for _, rp := range plan.Resources {
+		// State, set back, has an older plan than the destination works on.
+		ar := r.knownResource(rp.Selection.Resource)
+		if r.fencer == nil || ar == nil || ar.RunID != r.rec.ID.String() || ar.Plan == nil {
+			continue
+		}
+		have := ar.Plan.Generation
+		if ar.Published && have != rp.Generation || have > rp.Generation || have == rp.Generation && r.working() && !sameSplits(ar.Plan, rp) {
+			return fmt.Errorf("resource %s: the destination works on another plan (%d) than State has (%d): %w", rp.Selection.Resource, have, rp.Generation, engine.ErrLedgerBehind)
+		}
+	}
+	for _, s := range splits {
+		rp, ar := plan.Resource(s.Resource), r.knownResource(s.Resource)
+		if !s.Done || s.Kind != engine.SplitRead || rp.Target.Staged || ar == nil || ar.RunID != r.rec.ID.String() || ar.Published {
+			continue
+		}
+		for _, e := range ar.Ledger {
+			if e.Split == s.ID && !e.Done {
+				return fmt.Errorf("split %s: %w", s.ID, engine.ErrLedgerBehind)
+			}
+		}
+	}
+	return nil
+}
+
+// checkFrom tells whether a frozen plan still follows on what the destination
+// has: no later run owns the target, and an incremental plan starts where the
+// target is. If it was set back to before the run began, rows that an earlier run
+// had brought are missing, and the plan would leave them out (P3).
+func (r *run) checkFrom(rp *engine.ResourcePlan) error {
+	ar := r.knownResource(rp.Selection.Resource)
+	if r.fencer != nil && ar != nil && ar.RunID != r.rec.ID.String() && ar.Ordinal > rp.Target.Ordinal {
+		// Knowledge was old when the run was adopted: a later one has begun (P21).
+		return fmt.Errorf("resource %s belongs to run %s by now: %w", rp.Selection.Resource, ar.RunID, engine.ErrPlanVoid)
+	}
+	if _, ok := r.sink.(engine.Adopter); !ok || rp.Read != engine.ReadIncremental {
+		return nil
+	}
+	var have json.RawMessage
+	if ar != nil {
+		if ar.RunID == r.rec.ID.String() && ar.Published {
+			return nil
+		}
+		have = ar.Cursor
+	}
+	if sameJSON(have, rp.From) || len(rp.From) == 0 {
+		return nil
+	}
+	return fmt.Errorf("resource %s starts at %s, the destination is at %s: %w", rp.Selection.Resource, rp.From, have, engine.ErrPlanVoid)
+}
+
+// sameSplits tells whether two plans of a resource are cut alike.
+func sameSplits(a, b *engine.ResourcePlan) bool {
+	return slices.EqualFunc(a.Source.Splits, b.Source.Splits, func(x, y engine.Split) bool {
+		return x.ID == y.ID && sameJSON(x.Descriptor, y.Descriptor)
+	})
+}
+
+// sameJSON compares two documents by value.
+func sameJSON(a, b json.RawMessage) bool {
+	if len(a) == 0 || len(b) == 0 {
+		return len(a) == len(b)
+	}
+	var x, y any
+	for raw, v := range map[*json.RawMessage]*any{&a: &x, &b: &y} {
+		d := json.NewDecoder(bytes.NewReader(*raw))
+		d.UseNumber()
+		if d.Decode(v) != nil {
+			return bytes.Equal(a, b)
+		}
+	}
+	return reflect.DeepEqual(x, y)
+}
+
+func (r *run) knownResource(name string) *engine.AdoptedResource {
+	if r.known == nil {
+		return nil
+	}
+	for i := range r.known.Resources {
+		if r.known.Resources[i].Resource == name {
+			return &r.known.Resources[i]
+		}
+	}
+	return nil
+}
