@@ -207,6 +207,23 @@ func (m *Manifest) checkOwner(t *engine.Target) error {
 	return nil
 }
 
+// checkFrom requires an incremental plan to start where the manifest is: the
+// folder was set back, or went on meanwhile, and rows would be missing or doubled (P3).
+func (m *Manifest) checkFrom(p *engine.Publication) error {
+	if len(p.From) == 0 {
+		return nil
+	}
+	var have json.RawMessage
+	at := "at no cursor"
+	if m != nil && len(m.Cursor) > 0 {
+		have, at = m.Cursor, "at "+string(m.Cursor)
+	}
+	if engine.SameJSON(have, p.From) {
+		return nil
+	}
+	return fmt.Errorf("publish %s: the manifest is %s, the plan starts at %s: %w", p.Target.Name, at, p.From, engine.ErrPlanVoid)
+}
+
 // readManifest returns a folder's manifest and its version; nil and "" if there
 // is none.
 func (s *session) readManifest(ctx context.Context, folder string) (*Manifest, string, error) {

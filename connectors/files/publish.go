@@ -42,6 +42,9 @@ func (s *session) Publish(ctx context.Context, p *engine.Publication) (*engine.R
 			r := &engine.Receipt{Applied: run.Rows, ReadBack: run.Digest, Verified: t.Verify == engine.VerifyDigest, AlreadyDone: true}
 			return r, s.sweep(ctx, t, d, old)
 		}
+		if err := old.checkFrom(p); err != nil {
+			return nil, err
+		}
 		if err := s.present(ctx, t, d, files); err != nil {
 			return nil, err
 		}

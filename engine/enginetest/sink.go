@@ -51,6 +51,9 @@ func RunSink(t *testing.T, c SinkCase) {
 			t.Run("a stale claim leaves nothing", func(t *testing.T) { sinkStaleClaim(t, c, w) })
 			t.Run("a new session goes on at the ledger", func(t *testing.T) { sinkResumed(t, c, w) })
 			t.Run("the destination knows the route", func(t *testing.T) { sinkAdopted(t, c, w) })
+			t.Run("a plan that does not follow is void", func(t *testing.T) { sinkFollows(t, c, w) })
+			t.Run("a plan that is worked on stays", func(t *testing.T) { sinkRefrozen(t, c, w) })
+			t.Run("a publish needs every split", func(t *testing.T) { sinkIncomplete(t, c, w) })
 		})
 	}
 	if slices.Contains(c.Spec.Writes, engine.WriteReplace) {
@@ -64,6 +67,7 @@ func RunSink(t *testing.T, c SinkCase) {
 	}
 	if slices.Contains(c.Spec.Writes, engine.WriteAppend) {
 		t.Run("append leaves out what its window has", func(t *testing.T) { sinkWindow(t, c) })
+		t.Run("appended rows that stand are not forgotten", func(t *testing.T) { sinkStanding(t, c) })
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"testing"
 	"time"
 
@@ -44,6 +45,7 @@ type sinkPlan struct {
 	splits   int
 	window   *engine.Window
 	cursor   json.RawMessage
+	from     json.RawMessage
 }
 
 func (c SinkCase) route(s engine.SinkSession) engine.Route {
@@ -66,6 +68,9 @@ func (c SinkCase) planned(t *testing.T, s engine.SinkSession, p sinkPlan) *sinkR
 	if p.read == "" {
 		p.read = engine.ReadFull
 	}
+	if p.write == engine.WriteDelete && slices.Contains(c.Spec.Writes, engine.WriteUpsert) {
+		c.makeTarget(t, s, p)
+	}
 	source := &engine.SourcePlan{Resource: engine.Resource{Name: p.resource, Path: []string{p.resource}, Kind: "table", Schema: p.schema, Rows: -1, Bytes: -1},
 		Consistency: engine.ConsistencyChunked, Window: p.window, NextCursor: p.cursor, Rows: -1, Bytes: -1}
 	for i := range p.splits {
@@ -77,8 +82,22 @@ func (c SinkCase) planned(t *testing.T, s engine.SinkSession, p sinkPlan) *sinkR
 	target.Window = p.window
 	r := &sinkRun{t: t, s: s, target: target, claims: map[string]int64{}, epochs: map[string]int64{}}
 	r.fencer, _ = s.(engine.Fencer)
-	r.plan = &engine.ResourcePlan{Selection: engine.Selection{Resource: p.resource}, Read: p.read, Write: p.write, Source: source, Target: target}
+	r.plan = &engine.ResourcePlan{Selection: engine.Selection{Resource: p.resource}, Read: p.read, Write: p.write, Source: source, Target: target, From: p.from}
 	return r
+}
+
+// makeTarget makes the target that a run deletes from: a sink may refuse to
+// delete where nothing is.
+func (c SinkCase) makeTarget(t *testing.T, s engine.SinkSession, p sinkPlan) {
+	t.Helper()
+	route := c.route(s)
+	route.Pipeline = "before conformance"
+	source := &engine.SourcePlan{Resource: engine.Resource{Name: p.resource, Path: []string{p.resource}, Kind: "table", Schema: p.schema}, Consistency: engine.ConsistencyChunked}
+	target, err := s.Plan(t.Context(), engine.TargetRequest{Route: route, RunID: uuid.NewString(), Ordinal: 1, Plan: source, Read: engine.ReadFull,
+		Write: engine.WriteUpsert, Schema: engine.SchemaEvolve, Options: c.Options})
+	require.NoError(t, err)
+	_, err = s.Prepare(t.Context(), target)
+	require.NoError(t, err)
 }
 
 func (r *sinkRun) start() {
@@ -189,7 +208,7 @@ func (r *sinkRun) apply(split string, done bool, recs ...arrow.RecordBatch) *eng
 // publication is what Publish is asked for.
 func (r *sinkRun) publication() *engine.Publication {
 	id := engine.PublishSplit(r.target.Resource)
-	p := &engine.Publication{Target: r.target, Split: id, Claim: r.claims[id], Totals: r.totals, Artifacts: r.artifacts, Cursor: r.plan.Source.NextCursor, ActivityAt: time.Now()}
+	p := &engine.Publication{Target: r.target, Split: id, Claim: r.claims[id], Totals: r.totals, Artifacts: r.artifacts, From: r.plan.From, Cursor: r.plan.Source.NextCursor, ActivityAt: time.Now()}
 	for _, s := range r.plan.Source.Splits {
 		p.Splits = append(p.Splits, s.ID)
 	}
@@ -206,6 +225,10 @@ func (r *sinkRun) publish() *engine.Receipt {
 	again, err := r.s.Publish(r.t.Context(), r.publication())
 	require.NoError(r.t, err)
 	require.True(r.t, again.AlreadyDone, "a publish that is redelivered finds itself done")
+	if again.Published != nil {
+		require.Equal(r.t, r.totals.Read, again.Published.Read)
+		require.Equal(r.t, r.totals.Digest, again.Published.Digest)
+	}
 	require.NoError(r.t, r.s.Abort(r.t.Context(), r.target), "an abort after the publish does nothing")
 	return rc
 }

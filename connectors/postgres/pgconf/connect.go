@@ -106,7 +106,8 @@ func (c *Config) settings(appName string, version int) string {
 	set := []string{
 		"DateStyle = 'ISO, YMD'", "IntervalStyle = postgres", "extra_float_digits = 3", "bytea_output = hex",
 		"TimeZone = 'UTC'", "client_encoding = 'UTF8'", "standard_conforming_strings = on",
-		"xmlbinary = base64", "xmloption = content", "array_nulls = on", "quote_all_identifiers = off",
+		// Both ends print and read money by one locale; anybody may set it.
+		"lc_monetary = 'C'", "xmlbinary = base64", "xmloption = content", "array_nulls = on", "quote_all_identifiers = off",
 		"application_name = " + QuoteLiteral(appName),
 		fmt.Sprintf("statement_timeout = %d", millis(time.Duration(c.StatementTimeout))),
 		fmt.Sprintf("lock_timeout = %d", millis(c.LockTimeout.or(DefaultLockTimeout))),

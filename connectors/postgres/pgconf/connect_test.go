@@ -66,7 +66,7 @@ func TestSessionSettings(t *testing.T) {
 	admin := must(t, &pgconf.Config{URL: raw})
 	db := admin.Config().Database
 	for _, set := range []string{"datestyle = 'German'", "timezone = 'Asia/Tokyo'", "extra_float_digits = 0", "bytea_output = escape",
-		"intervalstyle = iso_8601", "statement_timeout = '7s'", "lock_timeout = '1s'", "standard_conforming_strings = off", "search_path = odd"} {
+		"intervalstyle = iso_8601", "statement_timeout = '7s'", "lock_timeout = '1s'", "standard_conforming_strings = off", "search_path = odd", "lc_monetary = 'C.UTF-8'"} {
 		_, err := admin.Exec(context.Background(), "ALTER DATABASE "+pgconf.QuoteIdent(db)+" SET "+set)
 		require.NoError(t, err)
 	}
@@ -74,7 +74,7 @@ func TestSessionSettings(t *testing.T) {
 		u.RawQuery = "sslmode=disable&work_mem=5MB&application_name=mine&options=-c%20geqo%3Doff"
 	}), LockTimeout: pgconf.Duration(3 * time.Second)})
 	for name, want := range map[string]string{
-		"DateStyle": "ISO, YMD", "TimeZone": "UTC", "extra_float_digits": "3", "bytea_output": "hex", "IntervalStyle": "postgres",
+		"DateStyle": "ISO, YMD", "TimeZone": "UTC", "extra_float_digits": "3", "bytea_output": "hex", "IntervalStyle": "postgres", "lc_monetary": "C",
 		"statement_timeout": "0", "lock_timeout": "3s", "standard_conforming_strings": "on", "client_encoding": "UTF8",
 		"idle_in_transaction_session_timeout": "10min", "application_name": "tranship/6666abcd/public.t/1/7",
 		"search_path": "odd", "work_mem": "5MB", "geqo": "off",

@@ -70,6 +70,7 @@ func (*Sink) Spec() engine.Spec {
 			"Readers see the old rows of a replaced table until the moment of the commit, then the new ones; a transaction that took its snapshot before the swap of a whole table and touches it only afterwards may see it empty.",
 			"Where views, foreign keys, publications, triggers or policies depend on a replaced table, its rows are exchanged inside the table instead of swapping it; triggers of the table then fire.",
 			"Fence and ledger are tables in the schema _tranship, or in the targets' schema where the role may not make a schema.",
+			"Times are kept in microseconds; a finer value fails the run unless a value policy says otherwise.",
 			"A session of an older claim that still holds locks is ended with pg_terminate_backend; this works for sessions of the same role.",
 		},
 	}
@@ -145,8 +146,7 @@ func open(ctx context.Context, c Config, opt engine.OpenOptions) (*Session, erro
 		if err != nil {
 			return nil, err
 		}
-		// Money is read and printed by the session's own locale.
-		if _, err := pg.Exec(ctx, "SET lc_monetary = 'C'; SET client_min_messages = warning"); err != nil {
+		if _, err := pg.Exec(ctx, "SET client_min_messages = warning"); err != nil {
 			_ = pg.Close(context.WithoutCancel(ctx))
 			return nil, classify(err, "prepare session")
 		}
