@@ -48,15 +48,20 @@ demo: build ## replicate a real data set between real PostgreSQL servers and int
 	go run ./internal/demo
 
 .PHONY: test
-test: ## all that must hold: check, simulate, kill and every Go test
+test: ## all that must hold: check, simulate, kill, every Go test and memory
 	@$(MAKE) --no-print-directory check
 	@$(MAKE) --no-print-directory simulate
 	@$(MAKE) --no-print-directory kill
 	@$(MAKE) --no-print-directory test-go
+	@$(MAKE) --no-print-directory memory
 
 .PHONY: test-go
 test-go: $(TOOLS_DONE) pgtest ## every Go test under the race detector, on one PostgreSQL server
 	CGO_ENABLED=1 $(WITH_POSTGRES) $(TOOLS)/gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg -- -race -timeout 15m $(PKG)
+
+.PHONY: memory
+memory: ## peaks of memory, which only hold without the race detector
+	go test -count=1 -timeout 5m -run '^TestMemory$$' ./connectors/files
 
 .PHONY: simulate
 simulate: ## the engine under a deterministic scheduler with faults (SEEDS=n)
