@@ -289,12 +289,12 @@ func (r *run) afterError(ctx context.Context, l engine.Lease, sp *engine.Claimed
 		r.failResource(ctx, l.Fence, sp.Resource, cause)
 		return nil
 	}
-	if err := r.giveBack(ctx, l, sp, nil); err != nil {
-		return err
-	}
 	if engine.ClassOf(cause) == engine.Retryable {
 		wait, again := t.next()
 		if again {
+			if err := r.giveBack(ctx, l, sp, nil); err != nil {
+				return err
+			}
 			f := r.fact(events.Retry{Resource: sp.Resource, Split: sp.ID, Error: cause.Error(), Try: t.n, NotBefore: time.Now().Add(wait).UTC()})
 			if err := r.State.AppendFacts(ctx, l.Fence, []events.Fact{f}); err != nil {
 				return fmt.Errorf("store facts: %w", err)
@@ -304,8 +304,10 @@ func (r *run) afterError(ctx context.Context, l engine.Lease, sp *engine.Claimed
 		}
 		cause = engine.Retryablef("gave up on split %s after %d tries in %s: %w", sp.ID, t.n, time.Since(t.since).Round(time.Second), cause)
 	}
+	// The resource fails before its split is given back: no other slot may take up
+	// in between what has just failed.
 	r.failResource(ctx, l.Fence, sp.Resource, cause)
-	return nil
+	return r.giveBack(ctx, l, sp, nil)
 }
 
 func (r *run) excluded() []string {

@@ -110,6 +110,9 @@ func TestBadInputChangesWhileReading(t *testing.T) {
 		{"column of another type", "ALTER TABLE %s ALTER n TYPE numeric(12,4)", 0, []string{`column "n"`, "numeric(10,2)"}, 500},
 	} {
 		for _, table := range []string{"plain", "keyless"} {
+			if table == "keyless" && !strings.HasPrefix(c.name, "truncated") && !strings.HasPrefix(c.name, "column d") {
+				continue // one lock stops them all
+			}
 			of := func(sql string) string { return strings.ReplaceAll(sql, "%s", table) }
 			p.src.exec(of("DROP TABLE IF EXISTS %s; CREATE TABLE %s" + fill))
 			if table == "plain" {

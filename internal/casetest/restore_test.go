@@ -393,7 +393,7 @@ func TestRestoresAtRandom(t *testing.T) {
 				random := rand.New(rand.NewPCG(uint64(seed), 35))
 				w := newWorld(t, k)
 				w.insert(60)
-				for range 12 {
+				for range 10 {
 					switch random.IntN(13) {
 					case 0, 1:
 						w.insert(1 + random.IntN(150))
