@@ -81,6 +81,11 @@ func (r *run) resumePlan(ctx context.Context, plan *engine.RunPlan) error {
 	if err != nil {
 		return fmt.Errorf("load splits: %w", err)
 	}
+	if _, ok := r.sink.(engine.Adopter); ok && r.fencer != nil && r.known == nil {
+		// The plan was frozen there before State had it: the destination was set
+		// back to before its first run, and has neither ledger nor rows of ours (P3).
+		return fmt.Errorf("the destination does not know run %s: %w", r.rec.ID, engine.ErrPlanVoid)
+	}
 	published := map[string]bool{}
 	for _, s := range splits {
 		if s.Kind == engine.SplitPublish && s.Done {

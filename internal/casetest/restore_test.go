@@ -470,3 +470,19 @@ func TestTwoInstallations(t *testing.T) {
 		w.complete()
 	}
 }
+
+// TestTargetGone: a run that was planned for a target that is gone, with all that
+// the destination knew of it, begins anew instead of failing for ever (P3).
+func TestTargetGone(t *testing.T) {
+	t.Parallel()
+	for _, k := range kinds[:3] {
+		w := newWorld(t, k)
+		w.insert(50)
+		w.backup()
+		w.complete()
+		w.insert(20)
+		w.interrupt()
+		w.restore(0)
+		w.complete()
+	}
+}

@@ -171,6 +171,9 @@ func (s *Session) Prepare(ctx context.Context, t *engine.Target) (*engine.Prepar
 		if err != nil || ready {
 			return err
 		}
+		if err := s.checkTarget(ctx, c, t, d); err != nil {
+			return err
+		}
 		return retryLocked(ctx, t.Name, func() error {
 			ran, err := s.makeReady(ctx, c, t, d)
 			if err == nil {
@@ -224,6 +227,30 @@ func (s *Session) checkStaging(ctx context.Context, c *conn, t *engine.Target, d
 		return false, stagingLost(t, "the table "+d.staging().String()+" does not exist")
 	}
 	return true, s.checkTwin(ctx, c, t, d)
+}
+
+// checkTarget notices that the target is gone that the plan found: dropped, or the
+// destination was set back (P3). A plan that nothing was done for is void then.
+func (s *Session) checkTarget(ctx context.Context, c *conn, t *engine.Target, d *detail) error {
+	if !d.Exists {
+		return nil
+	}
+	var there bool
+	if err := c.QueryRow(ctx, "SELECT "+exists(d.place())).Scan(&there); err != nil {
+		return classify(err, "look for %s", t.Name)
+	}
+	if there {
+		return nil
+	}
+	f, err := s.readFence(ctx, c, t)
+	if err != nil {
+		return err
+	}
+	if !f.begun(t) {
+		return fmt.Errorf("%s, which %s was planned for, does not exist any more: %w", t.Name, t.Resource, engine.ErrPlanVoid)
+	}
+	return engine.Permanentf("restore the table, or begin anew with --restart",
+		"%s, which %s was planned for and rows were written to, does not exist any more", t.Name, t.Resource)
 }
 
 // checkTwin notices that a crash has emptied unlogged staging: its ledger rows,
