@@ -20,6 +20,7 @@ func TestConformance(t *testing.T) {
 			url := pgtest.NewDatabase(t, pgtest.Shared(t))
 			b := benchOn(t, url, url)
 			b.options["staging"] = staging
+			reader := b.open(url)
 			enginetest.RunSink(t, enginetest.SinkCase{
 				Spec: New().Spec(),
 				Open: func(t *testing.T) engine.SinkSession {
@@ -28,7 +29,7 @@ func TestConformance(t *testing.T) {
 				},
 				Rows: func(t *testing.T, target *engine.Target) [][]byte {
 					t.Helper()
-					return visibleRows(t, b, target)
+					return visibleRows(t, b, reader, target)
 				},
 				// PostgreSQL keeps microseconds and refuses what is finer, as its spec says.
 				Skip: []string{"timestamp_ns"},
@@ -38,9 +39,8 @@ func TestConformance(t *testing.T) {
 }
 
 // visibleRows reads a target as verification does, tuple by tuple.
-func visibleRows(t *testing.T, b *bench, target *engine.Target) [][]byte {
+func visibleRows(t *testing.T, b *bench, s *Session, target *engine.Target) [][]byte {
 	t.Helper()
-	s := b.open(b.to)
 	d, err := s.detailOf(target)
 	require.NoError(t, err)
 	if b.count(b.dst, "SELECT count(to_regclass("+literal(d.place().sql())+"))") == 0 {
