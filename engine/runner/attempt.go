@@ -261,12 +261,28 @@ func (r *run) giveBack(ctx context.Context, l engine.Lease, sp *engine.ClaimedSp
 	return with
 }
 
+// begunAnew tells whether another slot of ours has put a new plan in the place of
+// the split's: the destination knows it a moment before we do.
+func (r *run) begunAnew(ctx context.Context, sp *engine.ClaimedSplit) bool {
+	select {
+	case r.resetting <- struct{}{}:
+		<-r.resetting
+	case <-ctx.Done():
+		return false
+	}
+	rp := r.resource(sp.Resource)
+	return rp != nil && rp.Generation > sp.Generation
+}
+
 // afterError decides what an error in a split means: nil to go on claiming.
 func (r *run) afterError(ctx context.Context, l engine.Lease, sp *engine.ClaimedSplit, t *try, b *bounds, cause error) error {
 	var stale *engine.StaleError
 	if errors.As(cause, &stale) {
 		switch stale.What {
 		case "generation":
+			if r.begunAnew(ctx, sp) {
+				return r.giveBack(ctx, l, sp, nil)
+			}
 			return errLeaseLost
 		case "ordinal":
 			return engine.Permanentf("a later run of this pipeline has begun; start a new run", "run %s: %w", r.rec.ID, cause)

@@ -1,10 +1,8 @@
 package runner
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
-	"reflect"
 	"slices"
 
 	"github.com/tranship-io/tranship/engine"
@@ -75,7 +73,7 @@ func (r *run) checkFrom(rp *engine.ResourcePlan) error {
 		}
 		have = ar.Cursor
 	}
-	if sameJSON(have, rp.From) || len(rp.From) == 0 {
+	if engine.SameJSON(have, rp.From) || len(rp.From) == 0 {
 		return nil
 	}
 	return fmt.Errorf("resource %s starts at %s, the destination is at %s: %w", rp.Selection.Resource, rp.From, have, engine.ErrPlanVoid)
@@ -84,24 +82,8 @@ func (r *run) checkFrom(rp *engine.ResourcePlan) error {
 // sameSplits tells whether two plans of a resource are cut alike.
 func sameSplits(a, b *engine.ResourcePlan) bool {
 	return slices.EqualFunc(a.Source.Splits, b.Source.Splits, func(x, y engine.Split) bool {
-		return x.ID == y.ID && sameJSON(x.Descriptor, y.Descriptor)
+		return x.ID == y.ID && engine.SameJSON(x.Descriptor, y.Descriptor)
 	})
-}
-
-// sameJSON compares two documents by value.
-func sameJSON(a, b json.RawMessage) bool {
-	if len(a) == 0 || len(b) == 0 {
-		return len(a) == len(b)
-	}
-	var x, y any
-	for raw, v := range map[*json.RawMessage]*any{&a: &x, &b: &y} {
-		d := json.NewDecoder(bytes.NewReader(*raw))
-		d.UseNumber()
-		if d.Decode(v) != nil {
-			return bytes.Equal(a, b)
-		}
-	}
-	return reflect.DeepEqual(x, y)
 }
 
 func (r *run) knownResource(name string) *engine.AdoptedResource {

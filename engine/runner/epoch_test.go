@@ -126,7 +126,7 @@ func TestTriesAreBoundedByTimeAndNumber(t *testing.T) {
 }
 
 func TestCursorsAreComparedByValue(t *testing.T) {
-	same := func(a, b string) bool { return sameJSON(json.RawMessage(a), json.RawMessage(b)) }
+	same := func(a, b string) bool { return engine.SameJSON(json.RawMessage(a), json.RawMessage(b)) }
 	require.True(t, same(`{"a":1,"b":[2]}`, ` {"b": [2], "a":1}`))
 	require.False(t, same(`9007199254740993`, `9007199254740992`), "no float64 in between")
 	require.True(t, same(``, ``))
