@@ -104,7 +104,7 @@ func TestCase13Ties(t *testing.T) {
 			// the window that are there already.
 			r := out.receipt(t)
 			require.EqualValues(t, 1, r.RowsWritten)
-			require.EqualValues(t, r.RowsRead-1, r.RowsSkipped)
+			require.Equal(t, r.RowsRead-1, r.RowsSkipped)
 			require.Equal(t, map[string]int64{"day skip": 1}, counts(r))
 			require.Equal(t, "NULL cursor", r.Policies[0].Reason)
 			p.src.exec(`INSERT INTO daily VALUES (5,'2024-03-02')`)
@@ -202,7 +202,7 @@ func TestSpareSameKeyTwice(t *testing.T) {
 	out := p.must(doc(toPostgres, digest, "{name: public.log, read: incremental, write: upsert, cursor: n, key: [id]}"))
 	require.EqualValues(t, 10, p.dst.count("SELECT count(*) FROM log"))
 	r := out.receipt(t)
-	require.EqualValues(t, []int64{1000, 10, 990}, []int64{r.RowsRead, r.RowsWritten, r.RowsSuperseded})
+	require.Equal(t, []int64{1000, 10, 990}, []int64{r.RowsRead, r.RowsWritten, r.RowsSuperseded})
 	require.EqualValues(t, 10, p.dst.count("SELECT count(*) FROM log WHERE n > 990 AND v = 'v' || n"), "the last one wins")
 }
 

@@ -157,7 +157,7 @@ func (p *place) run(text string, changes ...change) *outcome {
 func (p *place) must(text string, changes ...change) *outcome {
 	p.t.Helper()
 	out := p.run(text, changes...)
-	require.NoError(p.t, out.err)
+	require.NoError(p.t, out.err, "%s", p.log)
 	require.Equal(p.t, engine.StateCompleted, out.Run.State)
 	return out
 }

@@ -104,7 +104,7 @@ func TestSparePassword(t *testing.T) {
 	const wrong = "hunter2-is-wrong"
 	secrets := []string{wrong, p.src.password, p.dst.password}
 	said := ""
-	for _, break_ := range []func(u *url.URL){
+	for _, spoil := range []func(u *url.URL){
 		func(u *url.URL) { u.User = url.UserPassword(u.User.Username(), wrong) },
 		func(u *url.URL) { u.Host = "127.0.0.1:1" },
 		func(u *url.URL) { u.Path = "/no_such_database" },
@@ -113,7 +113,7 @@ func TestSparePassword(t *testing.T) {
 		for _, end := range []string{"source", "sink"} {
 			bad, err := url.Parse(p.src.url)
 			require.NoError(t, err)
-			break_(bad)
+			spoil(bad)
 			src, dst := bad.String(), ""
 			if end == "sink" {
 				src, dst = "", bad.String()

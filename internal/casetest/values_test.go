@@ -36,7 +36,7 @@ func TestCase25Counts(t *testing.T) {
 
 			out := p.must(doc(toPostgres, settings, resource+", policies: {columns: {s: set_aside}}, set_aside: 'table:public.aside'}"))
 			r := out.receipt(t)
-			require.EqualValues(t, []int64{10, 7, 3}, []int64{r.RowsRead, r.RowsWritten, r.RowsSetAside})
+			require.Equal(t, []int64{10, 7, 3}, []int64{r.RowsRead, r.RowsWritten, r.RowsSetAside})
 			require.Equal(t, map[string]int64{"s set_aside": 3}, counts(r))
 			require.Equal(t, r.RowsWritten, p.dst.count("SELECT count(*) FROM big"))
 			require.Equal(t, []string{"(id=3,xxxxxx)", "(id=6,xxxxxx)", "(id=9,xxxxxx)"}, p.dst.text(`SELECT key, "values"->>'s' FROM aside ORDER BY key`))
@@ -44,7 +44,7 @@ func TestCase25Counts(t *testing.T) {
 			p.dst.exec("TRUNCATE big")
 			file := p.dir + "/aside.jsonl"
 			r = p.must(doc(toPostgres, settings, resource+", policies: {columns: {s: set_aside}}, set_aside: 'file:"+file+"'}")).receipt(t)
-			require.EqualValues(t, []int64{10, 7, 3}, []int64{r.RowsRead, r.RowsWritten, r.RowsSetAside})
+			require.Equal(t, []int64{10, 7, 3}, []int64{r.RowsRead, r.RowsWritten, r.RowsSetAside})
 			require.Equal(t, []string{"id=3", "id=6", "id=9"}, keysIn(t, file))
 
 			p.dst.exec("TRUNCATE big")
@@ -80,7 +80,7 @@ func TestCase25SetAsideFiles(t *testing.T) {
 	for _, format := range formats {
 		file := p.dir + "/" + format + ".aside.jsonl"
 		r := p.must(doc(p.toFiles(format), digest, "{name: public.nonfin, policies: {default: set_aside}, set_aside: 'file:"+file+"'}")).receipt(t)
-		require.EqualValues(t, []int64{3, 1, 2}, []int64{r.RowsRead, r.RowsWritten, r.RowsSetAside})
+		require.Equal(t, []int64{3, 1, 2}, []int64{r.RowsRead, r.RowsWritten, r.RowsSetAside})
 		require.Equal(t, []string{"2"}, ids(p.rows(format, "public.nonfin")))
 		require.Equal(t, []string{"id=1", "id=3"}, keysIn(t, file))
 	}
@@ -95,10 +95,9 @@ func keysIn(t *testing.T, file string) []string {
 	var out []string
 	for sc := bufio.NewScanner(f); sc.Scan(); {
 		var line struct {
-			Key      string
-			Resource string
-			Reason   string
-			Values   map[string]json.RawMessage
+			Key    string                     `json:"key"`
+			Reason string                     `json:"reason"`
+			Values map[string]json.RawMessage `json:"values"`
 		}
 		require.NoError(t, json.Unmarshal(sc.Bytes(), &line))
 		require.NotEmpty(t, line.Reason)
@@ -164,7 +163,7 @@ func TestCase35NUL(t *testing.T) {
 		require.Equal(t, []string{want}, p.dst.text("SELECT * FROM lines WHERE id = 500"))
 	}
 	r := p.must(arrowDoc(toPostgres, digest, "{name: lines, policies: {default: set_aside}, set_aside: 'file:"+p.dir+"/aside.jsonl'}")).receipt(t)
-	require.EqualValues(t, []int64{999, 1}, []int64{r.RowsWritten, r.RowsSetAside})
+	require.Equal(t, []int64{999, 1}, []int64{r.RowsWritten, r.RowsSetAside})
 	others()
 	require.Equal(t, []string{"id=500"}, keysIn(t, p.dir+"/aside.jsonl"))
 
