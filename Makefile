@@ -48,12 +48,12 @@ demo: build ## replicate a real data set between real PostgreSQL servers and int
 	go run ./internal/demo
 
 .PHONY: test
-test: ## all that must hold: check, simulate, kill, every Go test and memory
+test: ## all that must hold: check, simulate, kill, memory and every Go test
 	@$(MAKE) --no-print-directory check
 	@$(MAKE) --no-print-directory simulate
 	@$(MAKE) --no-print-directory kill
-	@$(MAKE) --no-print-directory test-go
 	@$(MAKE) --no-print-directory memory
+	@$(MAKE) --no-print-directory test-go
 
 .PHONY: test-go
 test-go: $(TOOLS_DONE) pgtest ## every Go test under the race detector, on one PostgreSQL server
