@@ -46,6 +46,11 @@ func (s *session) Publish(ctx context.Context, p *engine.Publication) (*engine.R
 			return nil, err
 		}
 		if err := s.present(ctx, t, d, files); err != nil {
+			// A later run that published since sweeps the files of older ones:
+			// then the manifest says so, and that is the answer.
+			if _, now, readErr := s.readManifest(ctx, d.Folder); readErr == nil && now != version {
+				continue
+			}
 			return nil, err
 		}
 		m := nextManifest(old, p, d, files)

@@ -44,7 +44,7 @@ func DefaultParams() map[string]string {
 	return map[string]string{
 		"fsync":                     "off",
 		"wal_level":                 "logical",
-		"max_connections":           "200",
+		"max_connections":           "800",
 		"max_prepared_transactions": "20",
 		"max_wal_senders":           "20",
 		"max_replication_slots":     "50",
