@@ -280,19 +280,22 @@ func (r *run) setPlan(ctx context.Context, plan *engine.RunPlan) {
 			EstimatedBytes: rp.Source.Bytes, Splits: len(rp.Source.Splits)}
 		status[rp.Selection.Resource] = list[i]
 	}
-	if splits, err := r.State.Splits(ctx, r.rec.ID); err == nil {
-		for _, s := range splits {
-			p := status[s.Resource]
-			if p == nil {
-				continue
-			}
-			p.Applied.Add(s.Totals.Applied)
-			if s.Done && s.Kind == engine.SplitRead {
-				p.SplitsDone.Add(1)
-			}
-			if s.Done && s.Kind == engine.SplitPublish {
-				p.Published.Store(true)
-			}
+	splits, err := r.State.Splits(ctx, r.rec.ID)
+	if err != nil {
+		// Only what is shown starts from zero; the work does not depend on it.
+		r.Log.Warn("load splits for the counters", "error", err)
+	}
+	for _, s := range splits {
+		p := status[s.Resource]
+		if p == nil {
+			continue
+		}
+		p.Applied.Add(s.Totals.Applied)
+		if s.Done && s.Kind == engine.SplitRead {
+			p.SplitsDone.Add(1)
+		}
+		if s.Done && s.Kind == engine.SplitPublish {
+			p.Published.Store(true)
 		}
 	}
 	r.Progress.reset(list)
