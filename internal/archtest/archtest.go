@@ -73,7 +73,9 @@ var rooms = []room{
 	},
 	// What is never shipped: generators, harnesses, measurements, examples.
 	{name: "internal", may: []string{"*"}},
-	{name: "internal/pgtest"},
+	// Servers of the process's own: shipped by serve, used by pgtest.
+	{name: "internal/embedpg"},
+	{name: "internal/pgtest", may: []string{"internal/embedpg"}},
 	{name: "internal/archtest"},
 	{name: "bench", may: []string{"*"}},
 	{name: "docs", may: []string{"*"}},
@@ -84,7 +86,7 @@ var rooms = []room{
 func below() []string {
 	return []string{
 		"events", "engine", "pipeline", "connectors/*", "connectors/catalog",
-		"control", "store", "store/sqlite", "api", "internal/awsadapter",
+		"control", "store", "store/sqlite", "api", "internal/awsadapter", "internal/embedpg",
 	}
 }
 

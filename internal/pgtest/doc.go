@@ -1,8 +1,5 @@
 // Package pgtest runs real PostgreSQL servers for tests, the demo, the kill
-// harness and benchmarks. Nothing needs to be installed: the binaries are
-// fetched once, unpacked into a cache that all processes share, and driven
-// directly. A process that runs as root starts the server as an unprivileged
-// user, because PostgreSQL refuses root.
+// harness and benchmarks; package embedpg fetches and drives them.
 //
 // A test package that needs a server calls Main from its TestMain and takes a
 // database of its own in every test:

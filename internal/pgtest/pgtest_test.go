@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tranship-io/tranship/internal/embedpg"
 	"github.com/tranship-io/tranship/internal/pgtest"
 )
 
@@ -240,7 +241,7 @@ func TestRunExportsTheServerAndTheExitCode(t *testing.T) {
 func TestAttach(t *testing.T) {
 	t.Parallel()
 	s := pgtest.StartT(t, pgtest.Config{})
-	a, err := pgtest.Attach(t.Context(), s.URL("postgres"))
+	a, err := embedpg.Attach(t.Context(), s.URL("postgres"))
 	require.NoError(t, err)
 	require.True(t, a.External())
 	require.Equal(t, s.Port(), a.Port())

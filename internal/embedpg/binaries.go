@@ -1,4 +1,6 @@
-package pgtest
+//go:build unix
+
+package embedpg
 
 import (
 	"context"
@@ -16,24 +18,8 @@ import (
 	embeddedpostgres "github.com/fergusstrange/embedded-postgres"
 )
 
-// DefaultVersion is the major version used when neither Config.Version nor
-// TRANSHIP_TEST_PG_VERSION names one.
+// DefaultVersion is the major version used when Config.Version is empty.
 const DefaultVersion = "17"
-
-// Environment variables that the package reads.
-const (
-	// EnvVersion names the version of servers whose Config leaves it empty.
-	EnvVersion = "TRANSHIP_TEST_PG_VERSION"
-	// EnvURL names a running server, as superuser, that Shared uses instead of
-	// starting one.
-	EnvURL = "TRANSHIP_TEST_PG_URL"
-	// EnvCache names the folder for unpacked binaries. The server's user must be
-	// able to reach it.
-	EnvCache = "TRANSHIP_TEST_PG_CACHE"
-	// EnvRepository names a Maven repository to fetch binaries from, in place of
-	// the public one.
-	EnvRepository = "TRANSHIP_TEST_PG_REPOSITORY"
-)
 
 // releases pins one release per major version, the newest that exists for every
 // platform the project is developed on.
@@ -52,9 +38,6 @@ func Versions() []string { return []string{"13", "14", "15", "16", "17", "18"} }
 // release resolves a major version or a full one ("17.11.0") to a full one.
 func release(version string) (string, error) {
 	if version == "" {
-		version = os.Getenv(EnvVersion)
-	}
-	if version == "" {
 		version = DefaultVersion
 	}
 	if full, ok := releases[version]; ok {
@@ -67,15 +50,15 @@ func release(version string) (string, error) {
 		version, strings.Join(Versions(), ", "))
 }
 
-// Fetch makes sure that the binaries of a version are in the cache and returns
-// the folder that holds bin, lib and share. Processes that ask at the same time
-// wait for one of them to do the work.
-func Fetch(ctx context.Context, version string) (string, error) {
-	full, err := release(version)
+// Fetch makes sure that the binaries of the configuration's version are in its
+// cache and returns the folder that holds bin, lib and share. Processes that ask
+// at the same time wait for one of them to do the work.
+func Fetch(ctx context.Context, config Config) (string, error) {
+	full, err := release(config.Version)
 	if err != nil {
 		return "", err
 	}
-	cache, err := cacheDir()
+	cache, err := cacheDir(config.Cache)
 	if err != nil {
 		return "", err
 	}
@@ -91,7 +74,7 @@ func Fetch(ctx context.Context, version string) (string, error) {
 	if complete(dir) {
 		return dir, nil
 	}
-	if err := unpack(ctx, full, dir); err != nil {
+	if err := unpack(ctx, full, dir, config.Repository); err != nil {
 		return "", fmt.Errorf("fetch PostgreSQL %s: %w", full, err)
 	}
 	return dir, nil
@@ -99,7 +82,7 @@ func Fetch(ctx context.Context, version string) (string, error) {
 
 // unpack lets embedded-postgres download, verify and extract a release, then
 // moves it to dir in one step, so that a killed process leaves no half cache.
-func unpack(ctx context.Context, full, dir string) error {
+func unpack(ctx context.Context, full, dir, repository string) error {
 	tmp, err := os.MkdirTemp(filepath.Dir(dir), "unpack-")
 	if err != nil {
 		return err
@@ -117,8 +100,8 @@ func unpack(ctx context.Context, full, dir string) error {
 		BinariesPath(tree).
 		Locale("no-such-locale").
 		Logger(io.Discard)
-	if url := os.Getenv(EnvRepository); url != "" {
-		config = config.BinaryRepositoryURL(url)
+	if repository != "" {
+		config = config.BinaryRepositoryURL(repository)
 	}
 	const tries = 3
 	for try := 1; ; try++ {
@@ -182,8 +165,7 @@ func complete(dir string) bool {
 
 // cacheDir returns the folder for binaries: the user's cache, or for root a
 // folder that the server's user can reach.
-func cacheDir() (string, error) {
-	dir := os.Getenv(EnvCache)
+func cacheDir(dir string) (string, error) {
 	if dir == "" {
 		if os.Geteuid() == 0 {
 			dir = "/var/tmp/tranship-postgres"
@@ -213,7 +195,7 @@ func cacheDir() (string, error) {
 		return "", err
 	}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok && int64(st.Uid) != int64(os.Geteuid()) {
-		return "", fmt.Errorf("cache folder %s belongs to another user; set %s", dir, EnvCache)
+		return "", fmt.Errorf("cache folder %s belongs to another user: name another one", dir)
 	}
 	return dir, nil
 }

@@ -1,4 +1,4 @@
-package pgtest
+package embedpg
 
 import (
 	"maps"
@@ -6,11 +6,20 @@ import (
 )
 
 // Config says which server to start. The zero value is a throw-away server of
-// the default version with the settings that tests want.
+// the default version.
 type Config struct {
 	// Version is a major version ("17") or a full one ("17.11.0"). Empty means
-	// TRANSHIP_TEST_PG_VERSION, or else DefaultVersion.
+	// DefaultVersion.
 	Version string
+
+	// Cache is the folder for unpacked binaries, which the server's user must be
+	// able to reach. Empty means the user's cache folder, or for root
+	// /var/tmp/tranship-postgres.
+	Cache string
+
+	// Repository is a Maven repository to fetch binaries from. Empty means the
+	// public one.
+	Repository string
 
 	// Params are server settings. They are added to the defaults listed at
 	// DefaultParams; an empty value removes a default.
@@ -36,26 +45,15 @@ type Config struct {
 }
 
 // DefaultParams returns the settings a server starts with unless
-// Config.Params says otherwise: logical decoding possible, many connections,
-// and no flushing to disk. A killed server still keeps what it committed,
-// since the operating system lives; set fsync=on where speed is measured or
-// power loss matters.
+// Config.Params says otherwise: reachable by TCP on this machine alone.
 func DefaultParams() map[string]string {
 	return map[string]string{
-		"fsync":                     "off",
-		"wal_level":                 "logical",
-		"max_connections":           "800",
-		"max_prepared_transactions": "20",
-		"max_wal_senders":           "20",
-		"max_replication_slots":     "50",
-		"max_wal_size":              "2GB",
-		"timezone":                  "UTC",
-		"log_timezone":              "UTC",
-		"lc_messages":               "C",
-		"unix_socket_directories":   "",
-		"listen_addresses":          "127.0.0.1",
-		"password_encryption":       "scram-sha-256",
-		"jit":                       "off",
+		"timezone":                "UTC",
+		"log_timezone":            "UTC",
+		"lc_messages":             "C",
+		"unix_socket_directories": "",
+		"listen_addresses":        "127.0.0.1",
+		"password_encryption":     "scram-sha-256",
 	}
 }
 

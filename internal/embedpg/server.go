@@ -1,4 +1,6 @@
-package pgtest
+//go:build unix
+
+package embedpg
 
 import (
 	"context"
@@ -33,7 +35,7 @@ type Server struct {
 	temp     bool
 	password string
 	user     *owner
-	external *url.URL // set when TRANSHIP_TEST_PG_URL named the server
+	external *url.URL // set for a server that Attach found
 	watch    *watchdog
 
 	mu   sync.Mutex
@@ -64,7 +66,7 @@ func Start(ctx context.Context, config Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	bin, err := Fetch(ctx, version)
+	bin, err := Fetch(ctx, config)
 	if err != nil {
 		return nil, err
 	}
@@ -293,7 +295,7 @@ func (s *Server) startLocked(ctx context.Context) error {
 		}
 		// A port that clients already know is not changed under them.
 		free := s.port == 0 && s.config.Port == 0
-		if !free || try == tries || !strings.Contains(s.logTail(), "Address already in use") {
+		if !free || try == tries || !strings.Contains(s.LogTail(), "Address already in use") {
 			return err
 		}
 	}
@@ -363,9 +365,9 @@ func (s *Server) waitReady(ctx context.Context, p *process) error {
 		}
 		select {
 		case <-p.done:
-			return fmt.Errorf("postgres ended while starting:\n%s", s.logTail())
+			return fmt.Errorf("postgres ended while starting:\n%s", s.LogTail())
 		case <-ctx.Done():
-			return fmt.Errorf("postgres does not answer after %s: %w\n%s", timeout, err, s.logTail())
+			return fmt.Errorf("postgres does not answer after %s: %w\n%s", timeout, err, s.LogTail())
 		case <-time.After(20 * time.Millisecond):
 		}
 		// A pg_hba.conf of the caller's may refuse us; then the server answers too.

@@ -1,4 +1,6 @@
-package pgtest
+//go:build unix
+
+package embedpg
 
 import (
 	"bytes"
@@ -77,7 +79,7 @@ func (s *Server) initdb(ctx context.Context) error {
 	}
 	args := append([]string{
 		"-D", s.dir, "-U", superuser, "-A", "scram-sha-256", "--pwfile", pwfile.Name(),
-		"-E", "UTF8", "--locale", locale, "--no-sync",
+		"-E", "UTF8", "--locale", locale,
 	}, s.config.InitArgs...)
 	cmd := s.user.command(filepath.Join(s.bin, "initdb"), args...)
 	cmd.Dir = s.dir
@@ -113,8 +115,9 @@ func (s *Server) openLog() (*os.File, error) {
 	return f, nil
 }
 
-// logTail returns the end of the server's log, for error messages.
-func (s *Server) logTail() string {
+// LogTail returns the end of the server's log, for error messages; empty for an
+// external server.
+func (s *Server) LogTail() string {
 	data, err := os.ReadFile(s.LogPath())
 	if err != nil {
 		return ""

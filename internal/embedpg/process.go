@@ -1,4 +1,6 @@
-package pgtest
+//go:build unix
+
+package embedpg
 
 import (
 	"errors"
