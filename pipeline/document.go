@@ -20,6 +20,7 @@ type Document struct {
 	Defaults  Defaults   `json:"defaults,omitzero" jsonschema_description:"What holds for every resource that does not say otherwise."`
 	Resources []Resource `json:"resources" jsonschema:"required" jsonschema_description:"What is replicated, one entry a resource or pattern."`
 	Settings  Settings   `json:"settings,omitzero" jsonschema_description:"How the pipeline runs."`
+	Service   Service    `json:"service,omitzero" jsonschema_description:"How tranship serve executes the pipeline's runs; tranship run takes no notice of it."`
 
 	hash    string
 	secrets []string
@@ -31,7 +32,7 @@ type Document struct {
 // references are replaced, so that no secret is in it, without comments,
 // formatting and order of keys, and without the settings that only say how fast
 // and within which bounds it runs (slots, memory, attempt_time, split_size,
-// epoch_size, retry, connect_timeout). An unfinished run goes on only under the same hash.
+// epoch_size, retry, connect_timeout) or how a service executes it. An unfinished run goes on only under the same hash.
 func (d *Document) Hash() string { return d.hash }
 
 // Secrets are texts that must not appear in any output: values of fields that
@@ -141,6 +142,22 @@ type Settings struct {
 type Retry struct {
 	Attempts int      `json:"attempts,omitempty" jsonschema:"minimum=1,maximum=1000,default=4" jsonschema_description:"How often in a row the same step is tried at least before the run fails; it can be resumed then."`
 	GiveUp   Duration `json:"give_up,omitzero" jsonschema_description:"How long the same step is tried at least, without any progress, before the run fails. Default 60s."`
+}
+
+// Service says how the control plane executes runs. The zero value of each field
+// means its default.
+type Service struct {
+	Compute         string   `json:"compute,omitempty" jsonschema:"enum=auto,enum=process,enum=lambda,enum=fargate,default=auto" jsonschema_description:"Where attempts run: process is the process of tranship serve; lambda and fargate are for an installation on AWS; auto chooses by size, age and memory."`
+	Retries         Retries  `json:"retries,omitzero" jsonschema_description:"What happens after a failed attempt of a run. An interruption, such as a lost worker, is no failed attempt."`
+	TimeLimit       Duration `json:"time_limit,omitzero" jsonschema_description:"How long a run may take, all attempts and waits together, before it fails; it can be resumed then. Without it there is no limit."`
+	NoProgressLimit Duration `json:"no_progress_limit,omitzero" jsonschema_description:"How long a run may go without storing any progress before it fails; it can be resumed then. Without it there is no limit."`
+}
+
+// Retries bound the attempts of a run that fail with an error that may pass.
+type Retries struct {
+	Attempts int      `json:"attempts,omitempty" jsonschema:"minimum=1,maximum=100,default=3" jsonschema_description:"How many attempts of a run may fail before the run does; it can be resumed then."`
+	Wait     Duration `json:"wait,omitzero" jsonschema_description:"Wait after the first failed attempt; it doubles with each further one, with jitter. Default 30s."`
+	MaxWait  Duration `json:"max_wait,omitzero" jsonschema_description:"Longest wait between attempts. Default 15m."`
 }
 
 // EnginePolicies merges a resource's policies with the defaults.

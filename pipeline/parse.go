@@ -23,6 +23,9 @@ type Options struct {
 	File string
 	// Env looks up references ${NAME}, as os.LookupEnv does; nil leaves them in place.
 	Env func(name string) (string, bool)
+	// EndEnv, if not nil, gives the look-up of references within "source" and
+	// "sink" in the place of Env; a look-up of nil leaves them in place.
+	EndEnv func(end string) func(name string) (string, bool)
 	// Sources and Sinks are the connectors' specs, against whose configuration
 	// types source and sink are checked; with both nil they are not checked.
 	Sources []engine.Spec
@@ -54,6 +57,11 @@ func ReadFile(path string, opt Options) (*Document, error) {
 func Parse(text []byte, opt Options) (*Document, error) {
 	text = bytes.TrimPrefix(text, []byte("\ufeff"))
 	root, problems := readNode(text)
+	return parseTree(root, problems, opt)
+}
+
+// parseTree makes the document of a tree and checks it.
+func parseTree(root *node, problems []Problem, opt Options) (*Document, error) {
 	fail := func(p []Problem) (*Document, error) {
 		slices.SortStableFunc(p, func(a, b Problem) int {
 			if a.Line != b.Line {
@@ -68,8 +76,8 @@ func Parse(text []byte, opt Options) (*Document, error) {
 	}
 	doc := &Document{hash: hashOf(root)}
 	r := &reader{problems: problems}
-	r.replaceEnv(root, opt.Env, &doc.secrets)
-	doc.replaced = opt.Env != nil && anyFromEnv(root)
+	r.replaceAll(root, opt, &doc.secrets)
+	doc.replaced = anyFromEnv(root)
 	d := &decoder{reader: r, secrets: &doc.secrets}
 	d.structOf(root, reflect.ValueOf(doc).Elem())
 	d.endpoint(root.get("source"), &doc.Source, opt.Sources, opt.Sources != nil || opt.Sinks != nil)
@@ -80,6 +88,21 @@ func Parse(text []byte, opt Options) (*Document, error) {
 		return fail(d.problems)
 	}
 	return doc, nil
+}
+
+// replaceAll replaces references, those of source and sink by their own look-up.
+func (r *reader) replaceAll(root *node, opt Options, secrets *[]string) {
+	if opt.EndEnv == nil || root.kind != kindMap {
+		r.replaceEnv(root, opt.Env, secrets)
+		return
+	}
+	for _, e := range root.entries {
+		lookup := opt.Env
+		if e.key == "source" || e.key == "sink" {
+			lookup = opt.EndEnv(e.key)
+		}
+		r.replaceEnv(e.value, lookup, secrets)
+	}
 }
 
 // hideEnv puts references back where a message repeats what they stand for
@@ -188,7 +211,7 @@ func specNames(specs []engine.Spec) []string {
 	return names
 }
 
-// speedSettings only say how fast and within which bounds a run works; changing
+// speedSettings, like the key "service", only say how fast and within which bounds a run works; changing
 // them leaves an unfinished run resumable.
 var speedSettings = []string{"slots", "memory", "attempt_time", "split_size", "epoch_size", "retry", "connect_timeout"}
 
@@ -201,6 +224,7 @@ func hashOf(root *node) string {
 		return ""
 	}
 	if m, ok := content.(map[string]any); ok {
+		delete(m, "service")
 		if s, ok := m["settings"].(map[string]any); ok {
 			for _, k := range speedSettings {
 				delete(s, k)

@@ -99,6 +99,8 @@ func reference() string {
 		{"Defaults", "`defaults`"},
 		{"Settings", "`settings`"},
 		{"Retry", "`settings.retry`"},
+		{"Service", "`service`"},
+		{"Retries", "`service.retries`"},
 	} {
 		fmt.Fprintf(&b, "### %s\n\n", part.title)
 		keyTable(&b, defs[part.def], "", nil)

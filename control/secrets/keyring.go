@@ -1,0 +1,172 @@
+package secrets
+
+import (
+	"bytes"
+	"crypto/hkdf"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// keySize is that of AES-256.
+const keySize = 32
+
+// Keyring holds an installation's master keys: the first one wraps, all unwrap.
+// It does not change once made.
+type Keyring struct {
+	ids  []string
+	keys map[string][]byte
+}
+
+// NewKeyring makes a keyring of raw keys of 32 bytes, the current one first.
+func NewKeyring(keys ...[]byte) (*Keyring, error) {
+	if len(keys) == 0 {
+		return nil, errors.New("a keyring needs at least one key")
+	}
+	k := &Keyring{keys: map[string][]byte{}}
+	for _, key := range keys {
+		if len(key) != keySize {
+			return nil, fmt.Errorf("a master key has %d bytes, not %d", keySize, len(key))
+		}
+		id := keyID(key)
+		if _, twice := k.keys[id]; !twice {
+			k.ids = append(k.ids, id)
+			k.keys[id] = bytes.Clone(key)
+		}
+	}
+	return k, nil
+}
+
+// keyID names a key without telling anything of it.
+func keyID(key []byte) string {
+	sum := sha256.Sum256(append([]byte("tranship master key id\x00"), key...))
+	return hex.EncodeToString(sum[:8])
+}
+
+// Current is the id of the key that wraps.
+func (k *Keyring) Current() string { return k.ids[0] }
+
+// Derive returns a key of 32 bytes for another purpose, from the current master
+// key and from the older ones, in their order: sign with the first, accept all.
+func (k *Keyring) Derive(purpose string) ([][]byte, error) {
+	out := make([][]byte, len(k.ids))
+	for i, id := range k.ids {
+		key, err := hkdf.Key(sha256.New, k.keys[id], nil, "tranship "+purpose, keySize)
+		if err != nil {
+			return nil, fmt.Errorf("derive key for %s: %w", purpose, err)
+		}
+		out[i] = key
+	}
+	return out, nil
+}
+
+// ReadKeyFile reads a file of master keys: one a line in base64, the current one
+// first; empty lines and lines that begin with # are skipped. A file that others
+// than its owner may read is refused.
+func ReadKeyFile(path string) (*Keyring, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("read master key: %w", err)
+	}
+	if info.Mode().Perm()&0o077 != 0 && os.PathSeparator == '/' {
+		return nil, fmt.Errorf("the master key file %s may be read by others: chmod 600 %s", path, path)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read master key: %w", err)
+	}
+	var keys [][]byte
+	for i, line := range strings.Split(string(text), "\n") {
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		key, err := base64.StdEncoding.DecodeString(line)
+		if err != nil || len(key) != keySize {
+			return nil, fmt.Errorf("line %d of the master key file %s is no key: want %d bytes in base64", i+1, path, keySize)
+		}
+		keys = append(keys, key)
+	}
+	if len(keys) == 0 {
+		return nil, fmt.Errorf("the master key file %s holds no key", path)
+	}
+	return NewKeyring(keys...)
+}
+
+// OpenKeyFile reads the file of master keys, and makes it with a new key (mode
+// 0600) if it is not there. Of processes that do so at once all get the same key.
+func OpenKeyFile(path string) (*Keyring, error) {
+	k, err := ReadKeyFile(path)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return k, err
+	}
+	line, err := newKeyLine()
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, fmt.Errorf("make master key: %w", err)
+	}
+	// The name appears with its content whole, or is somebody else's already.
+	if err := writeWhole(path, line, os.Link); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, fmt.Errorf("make master key: %w", err)
+	}
+	return ReadKeyFile(path)
+}
+
+// RotateKeyFile puts a new key before those of the file. Restart every process
+// that shares the file, wrap the secrets anew ([Local.Rewrap]), and only then
+// remove the older keys.
+func RotateKeyFile(path string) (*Keyring, error) {
+	if _, err := ReadKeyFile(path); err != nil {
+		return nil, err
+	}
+	old, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("rotate master key: %w", err)
+	}
+	line, err := newKeyLine()
+	if err != nil {
+		return nil, err
+	}
+	if err := writeWhole(path, append(line, old...), os.Rename); err != nil {
+		return nil, fmt.Errorf("rotate master key: %w", err)
+	}
+	return ReadKeyFile(path)
+}
+
+func newKeyLine() ([]byte, error) {
+	key := make([]byte, keySize)
+	if _, err := rand.Read(key); err != nil {
+		return nil, fmt.Errorf("make master key: %w", err)
+	}
+	return []byte(base64.StdEncoding.EncodeToString(key) + "\n"), nil
+}
+
+// writeWhole writes a file of mode 0600 beside path and puts it there.
+func writeWhole(path string, text []byte, put func(from, to string) error) error {
+	// CreateTemp makes files of mode 0600.
+	tmp, err := os.CreateTemp(filepath.Dir(path), ".master-*")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(tmp.Name()) }()
+	_, err = tmp.Write(text)
+	if err == nil {
+		err = tmp.Sync()
+	}
+	if cerr := tmp.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = put(tmp.Name(), path)
+	}
+	return err
+}

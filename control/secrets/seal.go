@@ -1,0 +1,120 @@
+package secrets
+
+import (
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/rand"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+)
+
+// Sealed is a secret as the store keeps it.
+type Sealed struct {
+	Organization uuid.UUID
+	ID           uuid.UUID
+	// Key names the master key that wraps DataKey.
+	Key string
+	// DataKey is the wrapped data key, Value what it encrypts; both begin with
+	// their nonce. Organization and id are authenticated with both, so that a row
+	// cannot stand in for another.
+	DataKey, Value []byte
+}
+
+// Ref is how a sealed secret is referred to.
+func (s Sealed) Ref() Ref { return Ref(ProviderLocal + ":" + s.ID.String()) }
+
+// Seal encrypts a value as a new secret of the organization.
+func (k *Keyring) Seal(organization uuid.UUID, value string) (Sealed, error) {
+	id, err := uuid.NewV7()
+	if err != nil {
+		return Sealed{}, fmt.Errorf("seal secret: %w", err)
+	}
+	s := Sealed{Organization: organization, ID: id, Key: k.Current()}
+	data := make([]byte, keySize)
+	if _, err := rand.Read(data); err != nil {
+		return Sealed{}, fmt.Errorf("seal secret: %w", err)
+	}
+	if s.Value, err = encrypt(data, []byte(value), s.bind("value")); err != nil {
+		return Sealed{}, fmt.Errorf("seal secret: %w", err)
+	}
+	if s.DataKey, err = encrypt(k.keys[s.Key], data, s.bind("key")); err != nil {
+		return Sealed{}, fmt.Errorf("seal secret: %w", err)
+	}
+	return s, nil
+}
+
+// Open decrypts a secret.
+func (k *Keyring) Open(s Sealed) (string, error) {
+	data, err := k.unwrap(s)
+	if err != nil {
+		return "", err
+	}
+	value, err := decrypt(data, s.Value, s.bind("value"))
+	if err != nil {
+		return "", fmt.Errorf("open secret %s: it was changed, or belongs to something else", s.ID)
+	}
+	return string(value), nil
+}
+
+// Rewrap wraps a secret's data key under the current master key.
+func (k *Keyring) Rewrap(s Sealed) (Sealed, error) {
+	data, err := k.unwrap(s)
+	if err != nil {
+		return Sealed{}, err
+	}
+	s.Key = k.Current()
+	if s.DataKey, err = encrypt(k.keys[s.Key], data, s.bind("key")); err != nil {
+		return Sealed{}, fmt.Errorf("wrap secret %s: %w", s.ID, err)
+	}
+	return s, nil
+}
+
+func (k *Keyring) unwrap(s Sealed) ([]byte, error) {
+	master, ok := k.keys[s.Key]
+	if !ok {
+		return nil, fmt.Errorf("open secret %s: the master key %s that wraps it is not in the master key file", s.ID, s.Key)
+	}
+	data, err := decrypt(master, s.DataKey, s.bind("key"))
+	if err != nil {
+		return nil, fmt.Errorf("open secret %s: its data key was changed, or belongs to something else", s.ID)
+	}
+	return data, nil
+}
+
+// bind is what a ciphertext is authenticated with.
+func (s Sealed) bind(what string) []byte {
+	return []byte("tranship secret " + what + "\x00" + s.Organization.String() + "\x00" + s.ID.String())
+}
+
+func encrypt(key, plain, bound []byte) ([]byte, error) {
+	g, err := gcm(key)
+	if err != nil {
+		return nil, err
+	}
+	nonce := make([]byte, g.NonceSize(), g.NonceSize()+len(plain)+g.Overhead())
+	if _, err := rand.Read(nonce); err != nil {
+		return nil, err
+	}
+	return g.Seal(nonce, nonce, plain, bound), nil
+}
+
+func decrypt(key, sealed, bound []byte) ([]byte, error) {
+	g, err := gcm(key)
+	if err != nil {
+		return nil, err
+	}
+	if len(sealed) < g.NonceSize() {
+		return nil, errors.New("too short")
+	}
+	return g.Open(nil, sealed[:g.NonceSize()], sealed[g.NonceSize():], bound)
+}
+
+func gcm(key []byte) (cipher.AEAD, error) {
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		return nil, err
+	}
+	return cipher.NewGCM(block)
+}
