@@ -106,17 +106,16 @@ func (l *Local) Put(ctx context.Context, organization uuid.UUID, value string) (
 
 // Delete forgets a secret; references of other providers are left alone.
 func (l *Local) Delete(ctx context.Context, organization uuid.UUID, ref Ref) error {
-	id, err := uuid.Parse(ref.Name())
-	if ref.Provider() != ProviderLocal || err != nil {
-		return nil
+	if id, ok := ref.LocalID(); ok {
+		return l.Store.DeleteSecret(ctx, organization, id)
 	}
-	return l.Store.DeleteSecret(ctx, organization, id)
+	return nil
 }
 
 // Resolve implements [Provider].
 func (l *Local) Resolve(ctx context.Context, organization uuid.UUID, ref Ref) (string, error) {
-	id, err := uuid.Parse(ref.Name())
-	if err != nil {
+	id, ok := ref.LocalID()
+	if !ok {
 		return "", &UnresolvedError{Ref: ref, Reason: "it is no id of a local secret"}
 	}
 	s, err := l.Store.Secret(ctx, organization, id)

@@ -1,0 +1,248 @@
+package secrets_test
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tranship-io/tranship/control"
+	"github.com/tranship-io/tranship/control/secrets"
+)
+
+func ring(t *testing.T, fill ...byte) *secrets.Keyring {
+	t.Helper()
+	keys := make([][]byte, len(fill))
+	for i, b := range fill {
+		keys[i] = bytes.Repeat([]byte{b}, 32)
+	}
+	k, err := secrets.NewKeyring(keys...)
+	require.NoError(t, err)
+	return k
+}
+
+func TestSealedSecretsOpenOnlyWhereTheyBelong(t *testing.T) {
+	t.Parallel()
+	k, org := ring(t, 1), uuid.New()
+	for _, value := range []string{"", "p", "postgres://u:p@h/d", strings.Repeat("ü", 10000)} {
+		s, err := k.Seal(org, value)
+		require.NoError(t, err)
+		got, err := k.Open(s)
+		require.NoError(t, err)
+		assert.Equal(t, value, got)
+		if len(value) > 3 {
+			assert.NotContains(t, string(s.Value)+string(s.DataKey), value)
+		}
+
+		for name, change := range map[string]func(*secrets.Sealed){
+			"organization": func(s *secrets.Sealed) { s.Organization = uuid.New() },
+			"id":           func(s *secrets.Sealed) { s.ID = uuid.New() },
+			"value":        func(s *secrets.Sealed) { s.Value[len(s.Value)-1] ^= 1 },
+			"data key":     func(s *secrets.Sealed) { s.DataKey[20] ^= 1 },
+			"cut":          func(s *secrets.Sealed) { s.Value = s.Value[:5] },
+		} {
+			other := s
+			other.Value, other.DataKey = bytes.Clone(s.Value), bytes.Clone(s.DataKey)
+			change(&other)
+			_, err := k.Open(other)
+			assert.Error(t, err, name)
+		}
+		_, err = ring(t, 2).Open(s)
+		assert.ErrorContains(t, err, "not in the master key file")
+	}
+	a, err := k.Seal(org, "same")
+	require.NoError(t, err)
+	b, err := k.Seal(org, "same")
+	require.NoError(t, err)
+	assert.NotEqual(t, a.Value, b.Value)
+	assert.NotEqual(t, a.DataKey[12:], b.DataKey[12:], "each secret has a data key of its own")
+}
+
+func TestRotation(t *testing.T) {
+	t.Parallel()
+	ctx, org := context.Background(), uuid.New()
+	store := &memStore{rows: map[uuid.UUID]secrets.Sealed{}}
+	before := &secrets.Local{Store: store, Keyring: ring(t, 1)}
+	refs := map[secrets.Ref]string{}
+	for i := range 250 {
+		value := strings.Repeat("x", i)
+		ref, err := before.Put(ctx, org, value)
+		require.NoError(t, err)
+		refs[ref] = value
+	}
+	during := &secrets.Local{Store: store, Keyring: ring(t, 2, 1)}
+	n, err := during.Rewrap(ctx)
+	require.NoError(t, err)
+	assert.Equal(t, 250, n)
+	n, err = during.Rewrap(ctx)
+	require.NoError(t, err)
+	assert.Zero(t, n)
+
+	after := secrets.Secrets{secrets.ProviderLocal: &secrets.Local{Store: store, Keyring: ring(t, 2)}}
+	for ref, value := range refs {
+		got, err := after.Resolve(ctx, org, ref)
+		require.NoError(t, err)
+		assert.Equal(t, value, got)
+		_, err = after.Resolve(ctx, uuid.New(), ref)
+		var unresolved *secrets.UnresolvedError
+		require.ErrorAs(t, err, &unresolved)
+	}
+}
+
+func TestKeyFile(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "sub", "master.key")
+	var wg sync.WaitGroup
+	ids := make([]string, 8)
+	for i := range ids {
+		wg.Go(func() {
+			k, err := secrets.OpenKeyFile(path)
+			if assert.NoError(t, err) {
+				ids[i] = k.Current()
+			}
+		})
+	}
+	wg.Wait()
+	for _, id := range ids {
+		assert.Equal(t, ids[0], id, "processes that begin at once share one key")
+	}
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	assert.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+	left, err := os.ReadDir(filepath.Dir(path))
+	require.NoError(t, err)
+	assert.Len(t, left, 1)
+
+	old, err := secrets.OpenKeyFile(path)
+	require.NoError(t, err)
+	s, err := old.Seal(uuid.New(), "kept")
+	require.NoError(t, err)
+	rotated, err := secrets.RotateKeyFile(path)
+	require.NoError(t, err)
+	assert.NotEqual(t, old.Current(), rotated.Current())
+	got, err := rotated.Open(s)
+	require.NoError(t, err)
+	assert.Equal(t, "kept", got)
+	info, err = os.Stat(path)
+	require.NoError(t, err)
+	assert.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+
+	was, err := old.Derive("api keys")
+	require.NoError(t, err)
+	is, err := rotated.Derive("api keys")
+	require.NoError(t, err)
+	assert.Equal(t, was[0], is[1])
+	other, err := rotated.Derive("something else")
+	require.NoError(t, err)
+	assert.NotEqual(t, is[0], other[0])
+
+	require.NoError(t, os.Chmod(path, 0o644))
+	_, err = secrets.OpenKeyFile(path)
+	require.ErrorContains(t, err, "may be read by others")
+	require.NoError(t, os.WriteFile(path, []byte("c2hvcnQ=\n"), 0o600))
+	require.NoError(t, os.Chmod(path, 0o600))
+	_, err = secrets.OpenKeyFile(path)
+	require.ErrorContains(t, err, "line 1")
+	assert.NotContains(t, err.Error(), "c2hvcnQ=")
+}
+
+func TestEnvGivesOutOnlyWhatIsReleased(t *testing.T) {
+	t.Parallel()
+	env := map[string]string{"TRANSHIP_SECRET_A": "a", "TRANSHIP_DATABASE_URL": "postgres://own", "SHOP_URL": "s"}
+	lookup := func(n string) (string, bool) { v, ok := env[n]; return v, ok }
+	for _, c := range []struct {
+		allow []string
+		ref   secrets.Ref
+		want  string
+	}{
+		{nil, "env:TRANSHIP_SECRET_A", "a"},
+		{nil, "env:TRANSHIP_SECRET_B", ""},
+		{nil, "env:TRANSHIP_DATABASE_URL", ""},
+		{[]string{"SHOP_*"}, "env:SHOP_URL", "s"},
+		{[]string{"SHOP_*"}, "env:TRANSHIP_SECRET_A", ""},
+	} {
+		got, err := (&secrets.Env{Lookup: lookup, Allow: c.allow}).Resolve(context.Background(), uuid.New(), c.ref)
+		if c.want == "" {
+			var unresolved *secrets.UnresolvedError
+			require.ErrorAs(t, err, &unresolved, c.ref)
+			continue
+		}
+		require.NoError(t, err)
+		assert.Equal(t, c.want, got)
+	}
+	_, err := secrets.Secrets{}.Resolve(context.Background(), uuid.New(), "vault:x")
+	assert.ErrorContains(t, err, "no such provider")
+}
+
+func TestParseNeverRepeatsTheText(t *testing.T) {
+	t.Parallel()
+	for _, good := range []string{"env:A", "local:" + uuid.NewString(), "aws:arn:aws:secretsmanager:x:1:secret:y"} {
+		_, err := secrets.Parse(good)
+		require.NoError(t, err, good)
+	}
+	for _, bad := range []string{"", "hunter2hunter2", "env:", "Env:A", "env:a b"} {
+		_, err := secrets.Parse(bad)
+		require.Error(t, err, bad)
+		if bad != "" {
+			assert.NotContains(t, err.Error(), bad+" ")
+			assert.NotContains(t, err.Error(), "hunter2")
+		}
+	}
+}
+
+// memStore is a store of secrets in memory.
+type memStore struct {
+	mu   sync.Mutex
+	rows map[uuid.UUID]secrets.Sealed
+}
+
+func (m *memStore) PutSecret(_ context.Context, s secrets.Sealed) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.rows[s.ID] = s
+	return nil
+}
+
+func (m *memStore) Secret(_ context.Context, org, id uuid.UUID) (secrets.Sealed, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if s, ok := m.rows[id]; ok && s.Organization == org {
+		return s, nil
+	}
+	return secrets.Sealed{}, &control.NotFoundError{Kind: "secret", Ref: id.String()}
+}
+
+func (m *memStore) DeleteSecret(_ context.Context, _, id uuid.UUID) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.rows, id)
+	return nil
+}
+
+func (m *memStore) SecretsNotUnder(_ context.Context, key string, limit int) ([]secrets.Sealed, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var out []secrets.Sealed
+	for _, s := range m.rows {
+		if s.Key != key && len(out) < limit {
+			out = append(out, s)
+		}
+	}
+	return out, nil
+}
+
+func (m *memStore) RewrapSecret(_ context.Context, s secrets.Sealed, before string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.rows[s.ID].Key == before {
+		m.rows[s.ID] = s
+	}
+	return nil
+}
