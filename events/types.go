@@ -4,32 +4,37 @@ import "time"
 
 // The types of facts. Times are UTC, durations milliseconds, sizes bytes.
 const (
-	TypeRunRequested      Type = "run.requested"
-	TypeRunStarted        Type = "run.started"
-	TypeRunCompleted      Type = "run.completed"
-	TypeRunFailed         Type = "run.failed"
-	TypeRunPaused         Type = "run.paused"
-	TypeRunCanceled       Type = "run.canceled"
-	TypeAttemptStarted    Type = "attempt.started"
-	TypeAttemptHandedOver Type = "attempt.handed_over"
-	TypeResourcePlanned   Type = "resource.planned"
-	TypeResourceStarted   Type = "resource.started"
-	TypeResourceCompleted Type = "resource.completed"
-	TypeResourceFailed    Type = "resource.failed"
-	TypeResourceReset     Type = "resource.reset"
-	TypeSplitPlanned      Type = "split.planned"
-	TypeSplitClaimed      Type = "split.claimed"
-	TypeSplitFinished     Type = "split.finished"
-	TypeEpochCommitted    Type = "epoch.committed"
-	TypeCheckpointSaved   Type = "checkpoint.saved"
-	TypeLedgerReconciled  Type = "ledger.reconciled"
-	TypePublishBegun      Type = "publish.begun"
-	TypePublishDone       Type = "publish.done"
-	TypeSchemaChanged     Type = "schema.changed"
-	TypeRowsSetAside      Type = "rows.set_aside"
-	TypeRateLimited       Type = "rate.limited"
-	TypeRetry             Type = "retry.scheduled"
-	TypeReceiptIssued     Type = "receipt.issued"
+	TypeRunRequested       Type = "run.requested"
+	TypeRunStarted         Type = "run.started"
+	TypeRunCompleted       Type = "run.completed"
+	TypeRunFailed          Type = "run.failed"
+	TypeRunPaused          Type = "run.paused"
+	TypeRunCanceled        Type = "run.canceled"
+	TypeRunScheduled       Type = "run.scheduled"
+	TypeRunAsked           Type = "run.asked"
+	TypeRunResumed         Type = "run.resumed"
+	TypeAttemptStarted     Type = "attempt.started"
+	TypeAttemptHandedOver  Type = "attempt.handed_over"
+	TypeAttemptFailed      Type = "attempt.failed"
+	TypeAttemptInterrupted Type = "attempt.interrupted"
+	TypeResourcePlanned    Type = "resource.planned"
+	TypeResourceStarted    Type = "resource.started"
+	TypeResourceCompleted  Type = "resource.completed"
+	TypeResourceFailed     Type = "resource.failed"
+	TypeResourceReset      Type = "resource.reset"
+	TypeSplitPlanned       Type = "split.planned"
+	TypeSplitClaimed       Type = "split.claimed"
+	TypeSplitFinished      Type = "split.finished"
+	TypeEpochCommitted     Type = "epoch.committed"
+	TypeCheckpointSaved    Type = "checkpoint.saved"
+	TypeLedgerReconciled   Type = "ledger.reconciled"
+	TypePublishBegun       Type = "publish.begun"
+	TypePublishDone        Type = "publish.done"
+	TypeSchemaChanged      Type = "schema.changed"
+	TypeRowsSetAside       Type = "rows.set_aside"
+	TypeRateLimited        Type = "rate.limited"
+	TypeRetry              Type = "retry.scheduled"
+	TypeReceiptIssued      Type = "receipt.issued"
 )
 
 // RunRequested: a run was accepted.
@@ -73,6 +78,23 @@ type RunCanceled struct {
 	Reason string `json:"reason"`
 }
 
+// RunScheduled: a run was accepted that may begin later.
+type RunScheduled struct {
+	NotBefore time.Time `json:"not_before"`
+}
+
+// RunAsked: somebody wants the run to stop; its workers are told.
+type RunAsked struct {
+	// For is "pause" or "cancel", or "run" for a pause that is taken back.
+	For string `json:"for"`
+	By  string `json:"by"`
+}
+
+// RunResumed: a paused or failed run goes on from its checkpoints.
+type RunResumed struct {
+	By string `json:"by"`
+}
+
 // AttemptStarted: a worker began its life in a slot.
 type AttemptStarted struct {
 	Attempt    int    `json:"attempt"`
@@ -87,6 +109,27 @@ type AttemptHandedOver struct {
 	Generation int64 `json:"generation"`
 	// Reason is "done", "deadline", "bytes", "rows", "stop" or "error".
 	Reason string `json:"reason"`
+}
+
+// AttemptFailed: an attempt ended with an error, and another one follows.
+type AttemptFailed struct {
+	Class string `json:"class"`
+	Error string `json:"error"`
+	// Failures counts the run's failed attempts so far.
+	Failures  int       `json:"failures"`
+	NotBefore time.Time `json:"not_before"`
+}
+
+// AttemptInterrupted: a worker was lost with its lease; its splits are returned.
+// It is no failed attempt.
+type AttemptInterrupted struct {
+	Slot       int    `json:"slot"`
+	Generation int64  `json:"generation"`
+	Holder     string `json:"holder"`
+	// Reason is "lease expired".
+	Reason string `json:"reason"`
+	// InARow counts interruptions since the run's checkpoint last moved (P24).
+	InARow int `json:"in_a_row"`
 }
 
 // ResourcePlanned: a resource's plan is frozen.
@@ -245,58 +288,68 @@ type ReceiptIssued struct {
 // FactType implementations; each payload's version is bumped when a field
 // changes its meaning or disappears.
 
-func (RunRequested) FactType() (Type, int)      { return TypeRunRequested, 1 }
-func (RunStarted) FactType() (Type, int)        { return TypeRunStarted, 1 }
-func (RunCompleted) FactType() (Type, int)      { return TypeRunCompleted, 1 }
-func (RunFailed) FactType() (Type, int)         { return TypeRunFailed, 1 }
-func (RunPaused) FactType() (Type, int)         { return TypeRunPaused, 1 }
-func (RunCanceled) FactType() (Type, int)       { return TypeRunCanceled, 1 }
-func (AttemptStarted) FactType() (Type, int)    { return TypeAttemptStarted, 1 }
-func (AttemptHandedOver) FactType() (Type, int) { return TypeAttemptHandedOver, 1 }
-func (ResourcePlanned) FactType() (Type, int)   { return TypeResourcePlanned, 1 }
-func (ResourceStarted) FactType() (Type, int)   { return TypeResourceStarted, 1 }
-func (ResourceCompleted) FactType() (Type, int) { return TypeResourceCompleted, 1 }
-func (ResourceFailed) FactType() (Type, int)    { return TypeResourceFailed, 1 }
-func (ResourceReset) FactType() (Type, int)     { return TypeResourceReset, 1 }
-func (SplitPlanned) FactType() (Type, int)      { return TypeSplitPlanned, 1 }
-func (SplitClaimed) FactType() (Type, int)      { return TypeSplitClaimed, 1 }
-func (SplitFinished) FactType() (Type, int)     { return TypeSplitFinished, 1 }
-func (EpochCommitted) FactType() (Type, int)    { return TypeEpochCommitted, 1 }
-func (CheckpointSaved) FactType() (Type, int)   { return TypeCheckpointSaved, 1 }
-func (LedgerReconciled) FactType() (Type, int)  { return TypeLedgerReconciled, 1 }
-func (PublishBegun) FactType() (Type, int)      { return TypePublishBegun, 1 }
-func (PublishDone) FactType() (Type, int)       { return TypePublishDone, 1 }
-func (SchemaChanged) FactType() (Type, int)     { return TypeSchemaChanged, 1 }
-func (RowsSetAside) FactType() (Type, int)      { return TypeRowsSetAside, 1 }
-func (RateLimited) FactType() (Type, int)       { return TypeRateLimited, 1 }
-func (Retry) FactType() (Type, int)             { return TypeRetry, 1 }
-func (ReceiptIssued) FactType() (Type, int)     { return TypeReceiptIssued, 1 }
+func (RunRequested) FactType() (Type, int)       { return TypeRunRequested, 1 }
+func (RunStarted) FactType() (Type, int)         { return TypeRunStarted, 1 }
+func (RunCompleted) FactType() (Type, int)       { return TypeRunCompleted, 1 }
+func (RunFailed) FactType() (Type, int)          { return TypeRunFailed, 1 }
+func (RunPaused) FactType() (Type, int)          { return TypeRunPaused, 1 }
+func (RunCanceled) FactType() (Type, int)        { return TypeRunCanceled, 1 }
+func (RunScheduled) FactType() (Type, int)       { return TypeRunScheduled, 1 }
+func (RunAsked) FactType() (Type, int)           { return TypeRunAsked, 1 }
+func (RunResumed) FactType() (Type, int)         { return TypeRunResumed, 1 }
+func (AttemptFailed) FactType() (Type, int)      { return TypeAttemptFailed, 1 }
+func (AttemptInterrupted) FactType() (Type, int) { return TypeAttemptInterrupted, 1 }
+func (AttemptStarted) FactType() (Type, int)     { return TypeAttemptStarted, 1 }
+func (AttemptHandedOver) FactType() (Type, int)  { return TypeAttemptHandedOver, 1 }
+func (ResourcePlanned) FactType() (Type, int)    { return TypeResourcePlanned, 1 }
+func (ResourceStarted) FactType() (Type, int)    { return TypeResourceStarted, 1 }
+func (ResourceCompleted) FactType() (Type, int)  { return TypeResourceCompleted, 1 }
+func (ResourceFailed) FactType() (Type, int)     { return TypeResourceFailed, 1 }
+func (ResourceReset) FactType() (Type, int)      { return TypeResourceReset, 1 }
+func (SplitPlanned) FactType() (Type, int)       { return TypeSplitPlanned, 1 }
+func (SplitClaimed) FactType() (Type, int)       { return TypeSplitClaimed, 1 }
+func (SplitFinished) FactType() (Type, int)      { return TypeSplitFinished, 1 }
+func (EpochCommitted) FactType() (Type, int)     { return TypeEpochCommitted, 1 }
+func (CheckpointSaved) FactType() (Type, int)    { return TypeCheckpointSaved, 1 }
+func (LedgerReconciled) FactType() (Type, int)   { return TypeLedgerReconciled, 1 }
+func (PublishBegun) FactType() (Type, int)       { return TypePublishBegun, 1 }
+func (PublishDone) FactType() (Type, int)        { return TypePublishDone, 1 }
+func (SchemaChanged) FactType() (Type, int)      { return TypeSchemaChanged, 1 }
+func (RowsSetAside) FactType() (Type, int)       { return TypeRowsSetAside, 1 }
+func (RateLimited) FactType() (Type, int)        { return TypeRateLimited, 1 }
+func (Retry) FactType() (Type, int)              { return TypeRetry, 1 }
+func (ReceiptIssued) FactType() (Type, int)      { return TypeReceiptIssued, 1 }
 
 var registry = map[Type]func() Payload{
-	TypeRunRequested:      func() Payload { return new(RunRequested) },
-	TypeRunStarted:        func() Payload { return new(RunStarted) },
-	TypeRunCompleted:      func() Payload { return new(RunCompleted) },
-	TypeRunFailed:         func() Payload { return new(RunFailed) },
-	TypeRunPaused:         func() Payload { return new(RunPaused) },
-	TypeRunCanceled:       func() Payload { return new(RunCanceled) },
-	TypeAttemptStarted:    func() Payload { return new(AttemptStarted) },
-	TypeAttemptHandedOver: func() Payload { return new(AttemptHandedOver) },
-	TypeResourcePlanned:   func() Payload { return new(ResourcePlanned) },
-	TypeResourceStarted:   func() Payload { return new(ResourceStarted) },
-	TypeResourceCompleted: func() Payload { return new(ResourceCompleted) },
-	TypeResourceFailed:    func() Payload { return new(ResourceFailed) },
-	TypeResourceReset:     func() Payload { return new(ResourceReset) },
-	TypeSplitPlanned:      func() Payload { return new(SplitPlanned) },
-	TypeSplitClaimed:      func() Payload { return new(SplitClaimed) },
-	TypeSplitFinished:     func() Payload { return new(SplitFinished) },
-	TypeEpochCommitted:    func() Payload { return new(EpochCommitted) },
-	TypeCheckpointSaved:   func() Payload { return new(CheckpointSaved) },
-	TypeLedgerReconciled:  func() Payload { return new(LedgerReconciled) },
-	TypePublishBegun:      func() Payload { return new(PublishBegun) },
-	TypePublishDone:       func() Payload { return new(PublishDone) },
-	TypeSchemaChanged:     func() Payload { return new(SchemaChanged) },
-	TypeRowsSetAside:      func() Payload { return new(RowsSetAside) },
-	TypeRateLimited:       func() Payload { return new(RateLimited) },
-	TypeRetry:             func() Payload { return new(Retry) },
-	TypeReceiptIssued:     func() Payload { return new(ReceiptIssued) },
+	TypeRunRequested:       func() Payload { return new(RunRequested) },
+	TypeRunStarted:         func() Payload { return new(RunStarted) },
+	TypeRunCompleted:       func() Payload { return new(RunCompleted) },
+	TypeRunFailed:          func() Payload { return new(RunFailed) },
+	TypeRunPaused:          func() Payload { return new(RunPaused) },
+	TypeRunCanceled:        func() Payload { return new(RunCanceled) },
+	TypeRunScheduled:       func() Payload { return new(RunScheduled) },
+	TypeRunAsked:           func() Payload { return new(RunAsked) },
+	TypeRunResumed:         func() Payload { return new(RunResumed) },
+	TypeAttemptFailed:      func() Payload { return new(AttemptFailed) },
+	TypeAttemptInterrupted: func() Payload { return new(AttemptInterrupted) },
+	TypeAttemptStarted:     func() Payload { return new(AttemptStarted) },
+	TypeAttemptHandedOver:  func() Payload { return new(AttemptHandedOver) },
+	TypeResourcePlanned:    func() Payload { return new(ResourcePlanned) },
+	TypeResourceStarted:    func() Payload { return new(ResourceStarted) },
+	TypeResourceCompleted:  func() Payload { return new(ResourceCompleted) },
+	TypeResourceFailed:     func() Payload { return new(ResourceFailed) },
+	TypeResourceReset:      func() Payload { return new(ResourceReset) },
+	TypeSplitPlanned:       func() Payload { return new(SplitPlanned) },
+	TypeSplitClaimed:       func() Payload { return new(SplitClaimed) },
+	TypeSplitFinished:      func() Payload { return new(SplitFinished) },
+	TypeEpochCommitted:     func() Payload { return new(EpochCommitted) },
+	TypeCheckpointSaved:    func() Payload { return new(CheckpointSaved) },
+	TypeLedgerReconciled:   func() Payload { return new(LedgerReconciled) },
+	TypePublishBegun:       func() Payload { return new(PublishBegun) },
+	TypePublishDone:        func() Payload { return new(PublishDone) },
+	TypeSchemaChanged:      func() Payload { return new(SchemaChanged) },
+	TypeRowsSetAside:       func() Payload { return new(RowsSetAside) },
+	TypeRateLimited:        func() Payload { return new(RateLimited) },
+	TypeRetry:              func() Payload { return new(Retry) },
+	TypeReceiptIssued:      func() Payload { return new(ReceiptIssued) },
 }

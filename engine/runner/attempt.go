@@ -40,7 +40,7 @@ func (r *run) attempt(ctx context.Context, main engine.Lease) outcome {
 
 	keep, err := r.keepLease(ctx, cancel, main, b)
 	if err != nil {
-		return outcome{err: err}
+		return r.outcomeOf(ctx, b, err)
 	}
 	defer keep()
 
@@ -111,13 +111,13 @@ func (r *run) outcomeOf(ctx context.Context, b *bounds, err error) outcome {
 		return outcome{err: errLeaseLost}
 	case err == nil:
 		return outcome{done: true}
-	case errors.Is(err, errBoundary) && stopped && (reason == "stop" || reason == "pause"):
+	case errors.Is(err, errBoundary) && stopped && reason == "pause":
 		return outcome{stopped: true}
+	case stopped && reason == "stop" && (errors.Is(err, errBoundary) || engine.ClassOf(err) == engine.Retryable):
+		// Stopped while waiting for something that was not there: still a stop.
+		return outcome{stopped: !r.OneAttempt, handOver: r.OneAttempt}
 	case errors.Is(err, errBoundary):
 		return outcome{handOver: true}
-	case stopped && reason == "stop" && engine.ClassOf(err) == engine.Retryable:
-		// Stopped while waiting for something that was not there: still a stop.
-		return outcome{stopped: true}
 	}
 	return outcome{err: err}
 }
@@ -147,6 +147,11 @@ func (r *run) keepLease(ctx context.Context, cancel context.CancelCauseFunc, l e
 		return nil, context.Cause(ctx)
 	}
 	done, stopped := make(chan struct{}), make(chan struct{})
+	var nudge <-chan struct{}
+	if l.Slot == 0 {
+		// What the first slot hears is the whole attempt's.
+		nudge = r.Nudge
+	}
 	go func() {
 		defer close(stopped)
 		t := time.NewTicker(r.set.heartbeat())
@@ -160,6 +165,10 @@ func (r *run) keepLease(ctx context.Context, cancel context.CancelCauseFunc, l e
 					return
 				default:
 				}
+				if !beat() {
+					return
+				}
+			case <-nudge:
 				if !beat() {
 					return
 				}

@@ -36,6 +36,8 @@ func (r *run) finish(ctx context.Context, out outcome, res *Result) error {
 	case out.canceled:
 		end.State = engine.StateCanceled
 		reason = r.abort(ctx)
+		// "canceled" is written only when no session of the run is left (P22).
+		r.close()
 	case out.stopped:
 		end.State = engine.StatePaused
 	default:
@@ -81,13 +83,23 @@ func (r *run) joinFailures() error {
 	return errors.Join(errs...)
 }
 
+// abortTime bounds how long a cancel waits for the destination: what stays
+// staged there is dropped when the route's next run begins (P21, P22).
+const abortTime = 4 * time.Second
+
 // abort drops what a canceled run has staged.
 func (r *run) abort(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, abortTime)
+	defer cancel()
 	r.mu.Lock()
 	plan := r.plan
 	r.mu.Unlock()
 	if plan == nil {
-		return nil
+		// Canceled before this attempt looked at what an earlier one had planned.
+		var err error
+		if plan, err = r.State.LoadPlan(ctx, r.rec.ID); err != nil || plan == nil {
+			return err
+		}
 	}
 	var errs []error
 	for _, rp := range plan.Resources {

@@ -27,8 +27,12 @@ type Options struct {
 	// open, for a worker whose life is bounded from outside; otherwise attempt
 	// follows attempt in this process.
 	OneAttempt bool
-	// Stop, when closed, ends the work at safe positions; the run is then paused.
+	// Stop, when closed, ends the work at safe positions. The run is then paused,
+	// or with OneAttempt handed over.
 	Stop <-chan struct{}
+	// Nudge makes the attempt ask at once what the run's owner wants, instead of
+	// at its next heartbeat (P22); nil means that nobody nudges.
+	Nudge <-chan struct{}
 	// Planned, if not nil, is called with the frozen plan before rows move, once an
 	// attempt.
 	Planned func(*engine.RunPlan)

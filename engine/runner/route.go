@@ -139,6 +139,11 @@ func (r *run) finishPredecessor(ctx context.Context) error {
 		if err != nil || stands == 0 {
 			return err
 		}
+		if r.OneAttempt {
+			// This State knows the worker's own run alone.
+			return engine.Permanentf("resume that run and let it end before a new one begins",
+				"run %s of pipeline %q is unfinished and has appended %d rows that stand: %w", old.ID, r.Pipeline, stands, engine.ErrUnfinished)
+		}
 		r.Log.Info("finishing the unfinished run first, since its appended rows stay", "run", old.ID, "rows", stands)
 		if _, err := r.startAndWork(ctx, old.Version, false); err != nil {
 			return engine.Permanentf("let the unfinished run end (correct what it fails on) before a new one begins",

@@ -110,6 +110,7 @@ func (r *run) close() {
 			r.Log.Debug("close session", "end", name, "error", err)
 		}
 	}
+	r.src, r.sink = nil, nil
 }
 
 // startAndWork starts or resumes a run of the version and works on it.

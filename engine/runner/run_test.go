@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranship-io/tranship/engine"
@@ -305,6 +306,71 @@ func TestAttemptsHandOver(t *testing.T) {
 		}
 		require.Greater(t, calls, 2)
 		d.has("a", 2)
+	})
+}
+
+// TestStopHandsOverAWorker: a worker that has to go leaves its run open.
+func TestStopHandsOverAWorker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t, memsink.Options{})
+		d.table("a", 40, engine.WriteAppend, engine.ConsistencyChunked)
+		stop := make(chan struct{})
+		d.o.Stop, d.o.OneAttempt = stop, true
+		n := 0
+		d.at = func(c gate.Call) error {
+			if c.Op == "sink.apply.commit" {
+				if n++; n == 4 {
+					close(stop)
+					time.Sleep(time.Millisecond)
+				}
+			}
+			return nil
+		}
+		res, err := d.run(t.Context())
+		require.NoError(t, err)
+		require.True(t, res.HandedOver)
+		require.Equal(t, engine.StateRunning, res.Run.State)
+
+		d.o.Stop = nil
+		again, err := d.run(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, res.Run.ID, again.Run.ID)
+		require.Equal(t, engine.StateCompleted, again.Run.State)
+		d.has("a", 1)
+	})
+}
+
+// canceling is a State whose run is asked to cancel as soon as a worker has it.
+type canceling struct{ engine.State }
+
+func (s canceling) Acquire(ctx context.Context, run uuid.UUID, slot int, holder string, ttl time.Duration) (engine.Lease, error) {
+	l, err := s.State.Acquire(ctx, run, slot, holder, ttl)
+	if err == nil {
+		err = s.SetDesired(ctx, run, engine.DesiredCancel)
+	}
+	return l, err
+}
+
+// TestCancelBeforeTheFirstStep: an attempt that finds its run canceled drops what
+// an earlier one has staged, and closes both ends before it says so (P22).
+func TestCancelBeforeTheFirstStep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t, memsink.Options{})
+		d.table("a", 40, engine.WriteReplace, engine.ConsistencyChunked)
+		d.o.Settings.AttemptRows, d.o.OneAttempt = 7, true
+		res, err := d.run(t.Context())
+		require.NoError(t, err)
+		require.True(t, res.HandedOver)
+		require.NotEmpty(t, d.dst.Staging())
+
+		process := d.state.Process()
+		defer process.Kill()
+		d.o.State = canceling{process}
+		res, err = runner.Run(t.Context(), d.o)
+		require.NoError(t, err)
+		require.Equal(t, engine.StateCanceled, res.Run.State)
+		require.Empty(t, d.dst.Staging())
+		require.Equal(t, 1, d.facts(res, events.TypeRunCanceled))
 	})
 }
 
