@@ -80,8 +80,9 @@ fuzz: ## run every fuzz target for a while (FUZZTIME=30s)
 	scripts/fuzz '$(FUZZTIME)' '$(PKG)'
 
 .PHONY: generate
-generate: ## write the generated documents and schemas
+generate: $(TOOLS_DONE) ## write the generated documents, schemas and code
 	go run ./internal/gendocs
+	$(TOOLS)/sqlc generate -f store/sqlc.yaml
 
 .PHONY: fmt
 fmt: $(TOOLS_DONE) ## format all Go code
