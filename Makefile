@@ -83,6 +83,7 @@ fuzz: ## run every fuzz target for a while (FUZZTIME=30s)
 generate: $(TOOLS_DONE) ## write the generated documents, schemas and code
 	go run ./internal/gendocs
 	$(TOOLS)/sqlc generate -f store/sqlc.yaml
+	go run ./internal/genapi
 
 .PHONY: fmt
 fmt: $(TOOLS_DONE) ## format all Go code

@@ -159,3 +159,9 @@ func withHint(message, hint string) string {
 	}
 	return message + " (" + hint + ")"
 }
+
+// UnauthenticatedError tells that a call carries no valid key or token. Reason is
+// for the caller and gives away nothing about other keys.
+type UnauthenticatedError struct{ Reason string }
+
+func (e *UnauthenticatedError) Error() string { return e.Reason }

@@ -1,0 +1,101 @@
+// Package server serves the API that api/openapi.yaml describes: one handler for a
+// plain HTTP server and for a function. The document is what routes, checks and
+// decodes requests; the handlers only translate between it and the services of
+// package control, one file for each tag.
+//
+// A request passes, in this order: request id and headers, route, readiness, key
+// or token, rate, permission, parameters, body (size, type, strict JSON, schema),
+// idempotency key, handler. Each step answers with a problem (RFC 9457).
+package server
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/tranship-io/tranship/api/internal/rest"
+	"github.com/tranship-io/tranship/control"
+)
+
+// Config is what a handler needs.
+type Config struct {
+	Services
+	// Authenticate turns a bearer text into an actor; *control.UnauthenticatedError
+	// if it is not valid. Required.
+	Authenticate func(ctx context.Context, bearer string) (control.Actor, error)
+	// Ready returns an error until the database is migrated and bootstrapped; nil:
+	// always ready.
+	Ready func(ctx context.Context) error
+	// Version is the program's, for /healthz.
+	Version string
+	// MaxBody bounds a request's body in bytes; 0: 2 MiB.
+	MaxBody int64
+	// Rate is how many requests a second each key may send, and Burst how many at
+	// once; 0: 200 and 400. Below 0: no limit.
+	Rate  float64
+	Burst int
+	// Log receives failures that a caller is not told the cause of; nil: none.
+	Log *slog.Logger
+	// Now is the time; nil: time.Now.
+	Now func() time.Time
+}
+
+// Services are what the operations work on. An operation whose service is nil
+// answers 501.
+type Services struct{}
+
+// Handler is the API's one handler.
+type Handler struct {
+	config Config
+	limits *limits
+	// outer routes to the checks, inner to the operations.
+	outer, inner *http.ServeMux
+}
+
+// operations implements the generated interface, one file for each tag.
+type operations struct {
+	Services
+	version string
+}
+
+var _ rest.StrictServerInterface = (*operations)(nil)
+
+// New returns the handler. It fails only if the document cannot be read, which a
+// test excludes.
+func New(config Config) (*Handler, error) {
+	if config.MaxBody == 0 {
+		config.MaxBody = 2 << 20
+	}
+	if config.Rate == 0 {
+		config.Rate, config.Burst = 200, 400
+	}
+	if config.Log == nil {
+		config.Log = slog.New(slog.DiscardHandler)
+	}
+	if config.Now == nil {
+		config.Now = time.Now
+	}
+	routes, err := loadRoutes()
+	if err != nil {
+		return nil, err
+	}
+	h := &Handler{
+		config: config, limits: newLimits(config.Rate, config.Burst, config.Now),
+		outer: http.NewServeMux(), inner: http.NewServeMux(),
+	}
+	fail := func(w http.ResponseWriter, r *http.Request, err error) { h.fail(w, r, err) }
+	unreadable := func(w http.ResponseWriter, r *http.Request, err error) { h.fail(w, r, &requestError{err}) }
+	strict := rest.NewStrictHandlerWithOptions(
+		&operations{Services: config.Services, version: config.Version},
+		[]rest.StrictMiddlewareFunc{h.finish},
+		rest.StrictHTTPServerOptions{RequestErrorHandlerFunc: unreadable, ResponseErrorHandlerFunc: fail},
+	)
+	rest.HandlerWithOptions(strict, rest.StdHTTPServerOptions{BaseRouter: h.inner, ErrorHandlerFunc: unreadable})
+	for pattern, route := range routes.byPattern {
+		h.outer.HandleFunc(pattern, h.guarded(route))
+	}
+	h.outer.HandleFunc("GET /docs", serveDocs)
+	h.outer.HandleFunc("/", h.unrouted)
+	return h, nil
+}
