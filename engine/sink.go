@@ -254,8 +254,8 @@ type Publication struct {
 	Totals Totals
 	// Artifacts are all registered artifacts of the run, in no order.
 	Artifacts []Artifact
-	// From is the cursor that an incremental plan starts from, nil: the beginning.
-	// A sink without fence compares it with the stored one (ErrPlanVoid).
+	// From is the plan's (see [ResourcePlan]). A sink without fence compares an
+	// incremental plan's with the stored cursor (ErrPlanVoid).
 	From json.RawMessage
 	// Cursor is stored beside the fence, in the publish's transaction.
 	Cursor json.RawMessage
@@ -343,8 +343,8 @@ type Fencer interface {
 	// publish split (PublishSplit(resource)), and the plan itself so that another
 	// State can adopt it. Rows of the run and resource that are not in the plan
 	// (an earlier generation's, or of a plan that was never saved) are deleted;
-	// rows that are there stay as they are, so it is idempotent. A plan whose From
-	// is not the cursor beside the fence gives ErrPlanVoid. Another plan than the
+	// rows that are there stay as they are, so it is idempotent. An incremental
+	// plan whose From is not the cursor beside the fence gives ErrPlanVoid. Another plan than the
 	// frozen one, of the same or an earlier generation, gives *StaleError
 	// ("generation") once a split was claimed: its caller lost the run.
 	Freeze(ctx context.Context, t *Target, plan *ResourcePlan) error

@@ -53,8 +53,10 @@ type ResourcePlan struct {
 	Target    *Target     `json:"target"`
 	// Generation counts plans of the resource in the run: a reset makes a new one.
 	Generation int `json:"generation"`
-	// From is the route's cursor that an incremental plan starts at; nil: from
-	// the beginning. A resumed run whose destination has another one now is void.
+	// From is the route's cursor, as the destination had it, that an incremental
+	// plan follows on, also one that starts from the beginning because the resource
+	// was reset; nil: there was none. Where the destination has another one by now
+	// the plan is void (P3).
 	From json.RawMessage `json:"from,omitempty"`
 }
 

@@ -2,6 +2,7 @@ package files
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -210,7 +211,7 @@ func (m *Manifest) checkOwner(t *engine.Target) error {
 // checkFrom requires an incremental plan to start where the manifest is: the
 // folder was set back, or went on meanwhile, and rows would be missing or doubled (P3).
 func (m *Manifest) checkFrom(p *engine.Publication) error {
-	if len(p.From) == 0 {
+	if p.Target.Read != engine.ReadIncremental {
 		return nil
 	}
 	var have json.RawMessage
@@ -221,7 +222,7 @@ func (m *Manifest) checkFrom(p *engine.Publication) error {
 	if engine.SameJSON(have, p.From) {
 		return nil
 	}
-	return fmt.Errorf("publish %s: the manifest is %s, the plan starts at %s: %w", p.Target.Name, at, p.From, engine.ErrPlanVoid)
+	return fmt.Errorf("publish %s: the manifest is %s, the plan follows on %s: %w", p.Target.Name, at, cmp.Or(string(p.From), "none"), engine.ErrPlanVoid)
 }
 
 // readManifest returns a folder's manifest and its version; nil and "" if there

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -73,10 +74,10 @@ func (r *run) checkFrom(rp *engine.ResourcePlan) error {
 		}
 		have = ar.Cursor
 	}
-	if engine.SameJSON(have, rp.From) || len(rp.From) == 0 {
+	if engine.SameJSON(have, rp.From) {
 		return nil
 	}
-	return fmt.Errorf("resource %s starts at %s, the destination is at %s: %w", rp.Selection.Resource, rp.From, have, engine.ErrPlanVoid)
+	return fmt.Errorf("resource %s follows on cursor %s, the destination is at %s: %w", rp.Selection.Resource, cmp.Or(string(rp.From), "none"), cmp.Or(string(have), "none"), engine.ErrPlanVoid)
 }
 
 // sameSplits tells whether two plans of a resource are cut alike.

@@ -2,6 +2,7 @@ package runner
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -123,26 +124,27 @@ func (r *run) resumePlan(ctx context.Context, plan *engine.RunPlan) error {
 	return nil
 }
 
-// cursorOf returns where the route's last published run ended. The destination
-// decides where it keeps a record; State alone only where it doesn't (P3).
+// cursorOf returns where the route's last published run ended; if the resource
+// was reset since, all is read again from there. The destination decides where it
+// keeps a record; State alone only where it doesn't (P3).
 func (r *run) cursorOf(ctx context.Context, resource string) (engine.RouteCursor, error) {
 	have, err := r.State.Cursor(ctx, r.route, resource)
 	if err != nil {
 		return have, fmt.Errorf("load cursor of %s: %w", resource, err)
 	}
+	if _, ok := r.sink.(engine.Adopter); ok {
+		out := engine.RouteCursor{Reset: have.Reset}
+		if ar := r.knownResource(resource); ar != nil {
+			out.Cursor, out.Seen = ar.Cursor, ar.Seen
+		} else if have.Cursor != nil && !have.Reset {
+			r.Log.Warn("the destination does not know the cursor that State has: reading from the beginning", "resource", resource)
+		}
+		have = out
+	}
 	if have.Reset {
-		return engine.RouteCursor{}, nil
+		have.Seen = nil
 	}
-	if _, ok := r.sink.(engine.Adopter); !ok {
-		return have, nil
-	}
-	if ar := r.knownResource(resource); ar != nil {
-		return engine.RouteCursor{Cursor: ar.Cursor, Seen: ar.Seen}, nil
-	}
-	if have.Cursor != nil {
-		r.Log.Warn("the destination does not know the cursor that the state file has: reading from the beginning", "resource", resource)
-	}
-	return engine.RouteCursor{}, nil
+	return have, nil
 }
 
 func (r *run) planResource(ctx context.Context, q ResourceRequest, all []string, generation int) (*engine.ResourcePlan, error) {
@@ -150,12 +152,16 @@ func (r *run) planResource(ctx context.Context, q ResourceRequest, all []string,
 		Selection: q.Selection, Read: q.Read, Write: q.Write, Consistency: q.Consistency,
 		Slots: r.set.Slots, SplitBytes: r.set.SplitBytes, AttemptTime: r.set.AttemptTime, HolderLives: !r.OneAttempt,
 	}
+	var follows json.RawMessage
 	if q.Read == engine.ReadIncremental {
 		c, err := r.cursorOf(ctx, q.Resource)
 		if err != nil {
 			return nil, err
 		}
-		req.Cursor = c.Cursor
+		follows = c.Cursor
+		if !c.Reset {
+			req.Cursor = c.Cursor
+		}
 	}
 	var sp *engine.SourcePlan
 	err := r.retry(ctx, "plan "+q.Resource, func(ctx context.Context) error {
@@ -187,7 +193,7 @@ func (r *run) planResource(ctx context.Context, q ResourceRequest, all []string,
 	}
 	t.Generation = generation
 	t.Window = sp.Window
-	return &engine.ResourcePlan{Selection: q.Selection, Read: q.Read, Write: q.Write, Source: sp, Target: t, Generation: generation, From: req.Cursor}, nil
+	return &engine.ResourcePlan{Selection: q.Selection, Read: q.Read, Write: q.Write, Source: sp, Target: t, Generation: generation, From: follows}, nil
 }
 
 func (r *run) prepare(ctx context.Context, rp *engine.ResourcePlan) ([]events.Fact, error) {

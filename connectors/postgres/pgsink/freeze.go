@@ -1,6 +1,7 @@
 package pgsink
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -78,7 +79,7 @@ func (s *Session) freeze(ctx context.Context, c *conn, t *engine.Target, d *deta
 // follows requires an incremental plan to start where the destination is: it was
 // set back, or went on meanwhile, and rows would be missing or doubled (P3).
 func follows(t *engine.Target, plan *engine.ResourcePlan, cursor *string) error {
-	if len(plan.From) == 0 {
+	if plan.Read != engine.ReadIncremental {
 		return nil
 	}
 	var have json.RawMessage
@@ -89,7 +90,7 @@ func follows(t *engine.Target, plan *engine.ResourcePlan, cursor *string) error 
 	if engine.SameJSON(have, plan.From) {
 		return nil
 	}
-	return fmt.Errorf("freeze the plan of %s: the destination is %s, the plan starts at %s: %w", t.Resource, at, plan.From, engine.ErrPlanVoid)
+	return fmt.Errorf("freeze the plan of %s: the destination is %s, the plan follows on %s: %w", t.Resource, at, cmp.Or(string(plan.From), "none"), engine.ErrPlanVoid)
 }
 
 // frozenIs tells whether the frozen plan is cut into the same splits as this one.

@@ -123,7 +123,7 @@ func (db *DB) freeze(t *engine.Target, plan *engine.ResourcePlan) (blocked bool,
 	if frozen && publish.Done {
 		return false, nil
 	}
-	if have := db.fences[keyOf(t)].cursor; len(plan.From) > 0 && !bytes.Equal(have, plan.From) && !db.opt.Broken.NoCursorCheck {
+	if have := db.fences[keyOf(t)].cursor; plan.Read == engine.ReadIncremental && !bytes.Equal(have, plan.From) && !db.opt.Broken.NoCursorCheck {
 		return false, fmt.Errorf("freeze %s: the destination is at %s, the plan starts at %s: %w", t.Resource, have, plan.From, engine.ErrPlanVoid)
 	}
 	if frozen && publish.generation == t.Generation && db.same(t, plan) {

@@ -72,10 +72,10 @@ func (s *ObjectSession) Publish(ctx context.Context, p *engine.Publication) (*en
 		if have.run == p.Target.RunID && !s.o.opt.Broken.NoPublishRow {
 			return &engine.Receipt{Applied: have.applied, AlreadyDone: true, Published: &have.totals}, nil
 		}
-		if have.ordinal > p.Target.Ordinal && !s.o.opt.Broken.NoOrdinalCheck {
+		if have.ordinal >= p.Target.Ordinal && !s.o.opt.Broken.NoOrdinalCheck {
 			return nil, &engine.StaleError{What: "ordinal", Subject: p.Target.Resource, Ours: p.Target.Ordinal, Have: have.ordinal}
 		}
-		if p.Target.Read == engine.ReadIncremental && len(p.From) > 0 && !bytes.Equal(p.From, have.cursor) && !s.o.opt.Broken.NoCursorCheck {
+		if p.Target.Read == engine.ReadIncremental && !bytes.Equal(p.From, have.cursor) && !s.o.opt.Broken.NoCursorCheck {
 			return nil, fmt.Errorf("publish %s: the manifest is at %s, the plan starts at %s: %w", p.Target.Resource, have.cursor, p.From, engine.ErrPlanVoid)
 		}
 		swapped := false

@@ -60,10 +60,13 @@ func (s *gatedState) AppendFacts(ctx context.Context, f engine.Fence, facts []ev
 
 func (s *gatedState) SavePlan(ctx context.Context, f engine.Fence, plan *engine.RunPlan, facts []events.Fact) error {
 	return s.do(ctx, "saveplan", slotOf(f), func() error {
+		if err := s.State.SavePlan(ctx, f, plan, facts); err != nil {
+			return err
+		}
 		for _, rp := range plan.Resources {
 			s.p.w.planned(f.RunID.String(), rp)
 		}
-		return s.State.SavePlan(ctx, f, plan, facts)
+		return nil
 	})
 }
 
