@@ -350,13 +350,17 @@ type Fencer interface {
 	Freeze(ctx context.Context, t *Target, plan *ResourcePlan) error
 	// Claim raises the split's claim in the ledger, alone in a transaction, then
 	// reads the row. A claim found at or above ours by another owner gives *StaleError.
-	// Claiming again with the same number by the same owner returns the row.
+	// Claiming again with the same number by the same owner returns the row. The
+	// caller compares the row's descriptor with its own plan's: until the first
+	// claim, a process that had lost the run could freeze another plan.
 	Claim(ctx context.Context, t *Target, split string, claim int64) (*LedgerEntry, error)
 }
 
 // LedgerEntry is the destination's word on how far a split is applied (P3).
 type LedgerEntry struct {
-	Split    string   `json:"split"`
+	Split string `json:"split"`
+	// Descriptor is the split's in the frozen plan; nil for a publish split.
+	Descriptor json.RawMessage `json:"descriptor,omitempty"`
 	Claim    int64    `json:"claim"`
 	Epoch    int64    `json:"epoch"`
 	Position Position `json:"position"`

@@ -133,6 +133,11 @@ func (r *sinkRun) claim(split string) *engine.LedgerEntry {
 		require.NoError(r.t, err)
 		require.Equal(r.t, r.claims[split], e.Claim)
 	}
+	for _, sp := range r.plan.Source.Splits {
+		if sp.ID == split {
+			require.True(r.t, engine.SameJSON(sp.Descriptor, e.Descriptor), "the ledger's descriptor of split %s is %s, not %s", split, e.Descriptor, sp.Descriptor)
+		}
+	}
 	return e
 }
 

@@ -64,6 +64,9 @@ func (r *run) raise(ctx context.Context, l engine.Lease, sp *engine.ClaimedSplit
 		if err != nil {
 			return err
 		}
+		if sp.Kind == engine.SplitRead && !engine.SameJSON(entry.Descriptor, splitOf(rp, sp.ID).Descriptor) {
+			return fmt.Errorf("split %s is another piece in the plan that the destination has frozen: %w", sp.ID, engine.ErrPlanVoid)
+		}
 		return r.reconcile(ctx, l, sp, rp, entry)
 	}
 	return engine.Retryablef("split %s is claimed over and over by somebody else", sp.ID)

@@ -115,13 +115,17 @@ func (s *Session) claim(ctx context.Context, c *conn, t *engine.Target, d *detai
 	return entry, nil
 }
 
-const entryColumns = "split, claim, epoch, position, done, totals"
+const entryColumns = "split, descriptor, claim, epoch, position, done, totals"
 
 func scanEntry(e *engine.LedgerEntry, row pgx.Row) error {
-	var position *string
+	var position, descriptor *string
 	var totals string
-	if err := row.Scan(&e.Split, &e.Claim, &e.Epoch, &position, &e.Done, &totals); err != nil {
+	if err := row.Scan(&e.Split, &descriptor, &e.Claim, &e.Epoch, &position, &e.Done, &totals); err != nil {
 		return err
+	}
+	e.Descriptor = nil
+	if descriptor != nil && *descriptor != "null" {
+		e.Descriptor = json.RawMessage(*descriptor)
 	}
 	e.Position = nil
 	if position != nil && *position != "null" {

@@ -22,17 +22,24 @@ func (b *bench) poll(sql string) (stop func() []int64) {
 	var seen []int64
 	var failure error
 	var wg sync.WaitGroup
+	look := func() bool {
+		var n int64
+		if failure = conn.QueryRow(b.ctx, sql).Scan(&n); failure != nil {
+			return false
+		}
+		if len(seen) == 0 || seen[len(seen)-1] != n {
+			seen = append(seen, n)
+		}
+		return true
+	}
+	// The first look comes before anything is done, the last one after all of it.
+	look()
 	wg.Go(func() {
-		for ctx.Err() == nil {
-			var n int64
-			if err := conn.QueryRow(b.ctx, sql).Scan(&n); err != nil {
-				failure = err
-				return
-			}
+		for ctx.Err() == nil && look() {
 			time.Sleep(2 * time.Millisecond)
-			if len(seen) == 0 || seen[len(seen)-1] != n {
-				seen = append(seen, n)
-			}
+		}
+		if failure == nil {
+			look()
 		}
 	})
 	b.Cleanup(func() {

@@ -161,7 +161,6 @@ type ledgerRow struct {
 	owner      int64
 	unlogged   bool
 	generation int
-	descriptor []byte
 	// splits is, in a publish row, how many read rows there must be; receipt is
 	// its outcome.
 	splits  int

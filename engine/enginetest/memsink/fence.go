@@ -143,8 +143,8 @@ func (db *DB) freeze(t *engine.Target, plan *engine.ResourcePlan) (blocked bool,
 	maps.DeleteFunc(db.ledger, func(k ledgerKey, _ ledgerRow) bool { return k.fence == keyOf(t) && k.run == t.RunID })
 	db.plans[planKey{fence: keyOf(t), run: t.RunID}] = plan
 	for _, sp := range plan.Source.Splits {
-		db.ledger[rowOf(t, sp.ID)] = ledgerRow{LedgerEntry: engine.LedgerEntry{Split: sp.ID},
-			unlogged: t.Staged && db.opt.Unlogged, generation: t.Generation, descriptor: sp.Descriptor}
+		db.ledger[rowOf(t, sp.ID)] = ledgerRow{LedgerEntry: engine.LedgerEntry{Split: sp.ID, Descriptor: sp.Descriptor},
+			unlogged: t.Staged && db.opt.Unlogged, generation: t.Generation}
 	}
 	db.ledger[rowOf(t, id)] = ledgerRow{LedgerEntry: engine.LedgerEntry{Split: id}, generation: t.Generation, splits: len(plan.Source.Splits)}
 	return false, nil

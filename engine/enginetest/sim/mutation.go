@@ -55,7 +55,7 @@ func (b *believer) Claim(ctx context.Context, t *engine.Target, split string, cl
 	}
 	for _, s := range splits {
 		if s.ID == split {
-			return &engine.LedgerEntry{Split: split, Claim: claim, Epoch: s.Epoch, Position: s.Position, Done: s.Done, Totals: s.Totals}, nil
+			return &engine.LedgerEntry{Split: split, Descriptor: e.Descriptor, Claim: claim, Epoch: s.Epoch, Position: s.Position, Done: s.Done, Totals: s.Totals}, nil
 		}
 	}
 	return e, nil
