@@ -361,11 +361,11 @@ type LedgerEntry struct {
 	Split string `json:"split"`
 	// Descriptor is the split's in the frozen plan; nil for a publish split.
 	Descriptor json.RawMessage `json:"descriptor,omitempty"`
-	Claim    int64    `json:"claim"`
-	Epoch    int64    `json:"epoch"`
-	Position Position `json:"position"`
-	Done     bool     `json:"done"`
-	Totals   Totals   `json:"totals"`
+	Claim      int64           `json:"claim"`
+	Epoch      int64           `json:"epoch"`
+	Position   Position        `json:"position"`
+	Done       bool            `json:"done"`
+	Totals     Totals          `json:"totals"`
 }
 
 // Adopter lets a State that does not remember a route find it at the destination (P1).
