@@ -43,9 +43,11 @@ type Actor struct {
 	// ID is the member's or service account's id; uuid.Nil for the system.
 	ID uuid.UUID
 	// Key is the API key that the call came with; uuid.Nil without one.
-	Key  uuid.UUID
-	Name string
-	Role Role
+	Key uuid.UUID
+	// KeyHash is that of the key's text, for the database to compare.
+	KeyHash []byte `json:"-"`
+	Name    string
+	Role    Role
 	// Scopes narrow the role to named permissions; empty: all of the role's.
 	Scopes []string
 	// RequestID goes into the audit log.

@@ -59,3 +59,18 @@ func away(code string) bool {
 	}
 	return len(code) == 5 && code[:2] == "08"
 }
+
+// refusal turns what check_caller raises into control's errors.
+func refusal(err error) error {
+	var e *pgconn.PgError
+	if !errors.As(err, &e) {
+		return err
+	}
+	switch e.Code {
+	case "TR401":
+		return &control.UnauthenticatedError{Reason: e.Message}
+	case "TR403":
+		return &control.RoleChangedError{Role: control.Role(e.Message)}
+	}
+	return err
+}

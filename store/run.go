@@ -9,6 +9,8 @@ import (
 	"github.com/cenkalti/backoff/v5"
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tranship-io/tranship/control"
 )
 
 // maxTries bounds how often a transaction is begun that the server ended for
@@ -22,12 +24,17 @@ const maxTries = 6
 // the connection was lost before the commit; it must have no effects but those
 // of its statements. Errors of fn are returned as they are; that the database
 // cannot be asked, or did not answer the commit, is *control.UnavailableError:
-// what was asked for is then done wholly or not at all.
+// what was asked for is then done wholly or not at all. In the context of a
+// request ([control.WithCaller]) its first statement also checks the caller.
 func (d *DB) Tx(ctx context.Context, organization uuid.UUID, fn func(ctx context.Context, tx Tx) error) error {
 	if organization == uuid.Nil {
 		return errors.New("begin a transaction: no organization")
 	}
-	return d.transact(ctx, d.app, txState{role: roleApp, org: organization}, fn)
+	t := txState{role: roleApp, org: organization}
+	if a, ok := control.CallerOf(ctx); ok && a.Kind != control.ActorSystem {
+		t.caller = &a
+	}
+	return refusal(d.transact(ctx, d.app, t, fn))
 }
 
 // Maintain is [DB.Tx] as tranship_maintenance, which sees the rows of all

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/tranship-io/tranship/control"
 	"github.com/tranship-io/tranship/store/internal/db"
 )
 
@@ -25,6 +26,8 @@ const (
 	// One statement sets all that a transaction needs (P26); a local setting ends
 	// with it.
 	prepareSQL = `select set_config('role', $1, true), set_config('tranship.organization', $2, true)`
+	// Whether a request's key and role still hold is checked in its own transaction.
+	callerSQL = `select check_caller($1, $2, $3, $4, $5)`
 )
 
 // Tx is a running transaction: of one organization ([DB.Tx]) or of maintenance
@@ -38,6 +41,8 @@ type txState struct {
 	org   uuid.UUID
 	begun bool
 	hints []Hint
+	// caller is who must still be allowed in; nil outside of requests.
+	caller *control.Actor
 }
 
 // Organization is the organization whose rows the transaction sees; uuid.Nil in
@@ -150,12 +155,19 @@ func (t Tx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	var all pgx.Batch
 	all.Queue(beginSQL)
 	all.Queue(prepareSQL, t.role, t.settings())
+	if c := t.caller; c != nil {
+		all.Queue(callerSQL, string(c.Kind), c.ID, optional(c.Key), c.KeyHash, string(c.Role))
+	}
+	ours := len(all.QueuedQueries)
 	all.QueuedQueries = append(all.QueuedQueries, b.QueuedQueries...)
 	r := t.conn.SendBatch(ctx, &all)
-	for range 2 {
+	for range ours {
 		if _, err := r.Exec(); err != nil {
 			return failedBatch{r, err}
 		}
+	}
+	if t.caller != nil {
+		control.ConfirmCaller(ctx)
 	}
 	return r
 }

@@ -62,6 +62,8 @@ func problemOf(err error) (p rest.Problem, retry int) {
 		params    *parametersError
 		large     *tooLargeError
 		document  *pipeline.Error
+		cursor    *control.CursorError
+		changed   *control.RoleChangedError
 	)
 	set := func(status int, code, title string) {
 		p.Status, p.Code, p.Type, p.Title, p.Detail = status, code, problemType+code, title, err.Error()
@@ -70,7 +72,7 @@ func problemOf(err error) (p rest.Problem, retry int) {
 	case errors.As(err, &unknown):
 		set(http.StatusUnauthorized, "unauthenticated", "No valid key or token")
 		p.Hint = "send Authorization: Bearer with an API key (trk_…) or a token of the configured issuer"
-	case errors.As(err, &forbidden):
+	case errors.As(err, &forbidden), errors.As(err, &changed):
 		set(http.StatusForbidden, "forbidden", "Not allowed")
 	case errors.As(err, &missing):
 		set(http.StatusNotFound, "not_found", "No such thing")
@@ -94,6 +96,9 @@ func problemOf(err error) (p rest.Problem, retry int) {
 		for _, d := range document.Problems {
 			p.Errors = append(p.Errors, rest.ProblemItem{Path: d.Path, Message: d.Message, Hint: d.Hint})
 		}
+	case errors.As(err, &cursor):
+		set(http.StatusBadRequest, "bad_parameter", "A parameter or header is wrong")
+		p.Errors = []rest.ProblemItem{{Path: "query.after", Message: err.Error()}}
 	case errors.As(err, &params):
 		set(http.StatusBadRequest, "bad_parameter", "A parameter or header is wrong")
 		p.Detail, p.Errors = "errors lists every problem", items(params.problems)

@@ -23,7 +23,6 @@ type contextKey int
 
 const (
 	keyRequest contextKey = iota
-	keyActor
 	keyRoute
 )
 
@@ -35,7 +34,7 @@ func requestID(ctx context.Context) string {
 
 // actorOf is who sent the request.
 func actorOf(ctx context.Context) control.Actor {
-	a, _ := ctx.Value(keyActor).(control.Actor)
+	a, _ := control.CallerOf(ctx)
 	return a
 }
 
@@ -124,7 +123,7 @@ func (h *Handler) check(w http.ResponseWriter, r *http.Request, route *route) (*
 				return nil, err
 			}
 		}
-		ctx = context.WithValue(ctx, keyActor, actor)
+		ctx = control.WithCaller(ctx, actor)
 	}
 	r = r.WithContext(ctx)
 	if problems := route.check(r); len(problems) > 0 {
@@ -189,11 +188,38 @@ func compact(text []byte) []byte {
 	return out
 }
 
-// finish sets what answers have in common: the ETag of a versioned object, and the
-// Location of a new one.
+// ask runs an operation. If the caller's role turns out to be a lesser one now, it
+// runs as that. An operation that needed no transaction is followed by one that
+// checks the caller.
+func (h *Handler) ask(ctx context.Context, route *route, do func(context.Context) (any, error)) (any, error) {
+	response, err := do(ctx)
+	var changed *control.RoleChangedError
+	if errors.As(err, &changed) {
+		actor := actorOf(ctx)
+		actor.Role = changed.Role
+		if route.permission != "" {
+			if err := control.Authorize(actor, route.permission); err != nil {
+				return nil, err
+			}
+		}
+		ctx = control.WithCaller(ctx, actor)
+		response, err = do(ctx)
+	}
+	if err == nil && !route.public && !control.CallerConfirmed(ctx) && h.config.Confirm != nil {
+		err = h.config.Confirm(ctx, actorOf(ctx))
+	}
+	return response, err
+}
+
+// finish runs an operation and sets what answers have in common: the ETag of a
+// versioned object, and the Location of a new one.
 func (h *Handler) finish(next rest.StrictHandlerFunc, _ string) rest.StrictHandlerFunc {
 	return func(ctx context.Context, w http.ResponseWriter, r *http.Request, request any) (any, error) {
-		response, err := next(ctx, w, r, request)
+		route, ok := ctx.Value(keyRoute).(*route)
+		if !ok {
+			return nil, errors.New("the request came around the checks")
+		}
+		response, err := h.ask(ctx, route, func(ctx context.Context) (any, error) { return next(ctx, w, r, request) })
 		if err != nil {
 			return nil, err
 		}
@@ -204,8 +230,7 @@ func (h *Handler) finish(next rest.StrictHandlerFunc, _ string) rest.StrictHandl
 		if f := v.FieldByName("Version"); f.IsValid() && f.Kind() == reflect.Int64 {
 			w.Header().Set("ETag", etag(f.Int()))
 		}
-		route, _ := ctx.Value(keyRoute).(*route)
-		if id, ok := idOf(v); ok && route != nil && r.Method == http.MethodPost && !strings.Contains(route.path, "{") {
+		if id, ok := idOf(v); ok && r.Method == http.MethodPost && !strings.Contains(route.path, "{") {
 			w.Header().Set("Location", route.path+"/"+id.String())
 		}
 		return response, nil

@@ -24,6 +24,9 @@ type Config struct {
 	// Authenticate turns a bearer text into an actor; *control.UnauthenticatedError
 	// if it is not valid. Required.
 	Authenticate func(ctx context.Context, bearer string) (control.Actor, error)
+	// Confirm checks in a transaction that the caller may still come in, where the
+	// operation itself had none; nil: never.
+	Confirm func(ctx context.Context, a control.Actor) error
 	// Ready returns an error until the database is migrated and bootstrapped; nil:
 	// always ready.
 	Ready func(ctx context.Context) error
