@@ -59,7 +59,11 @@ func (d *decoder) check(root *node, doc *Document, opt Options) {
 			continue
 		}
 		if before, twice := first[ref]; twice {
-			d.at(n, "name", "", "%q is listed twice; the first is in line %d", ref, before)
+			if before == 0 {
+				d.at(n, "name", "", "%q is listed twice", ref)
+			} else {
+				d.at(n, "name", "", "%q is listed twice; the first is in line %d", ref, before)
+			}
 			continue
 		}
 		first[ref] = n.line

@@ -151,13 +151,14 @@ type Service struct {
 	Retries         Retries  `json:"retries,omitzero" jsonschema_description:"What happens after a failed attempt of a run. An interruption, such as a lost worker, is no failed attempt."`
 	TimeLimit       Duration `json:"time_limit,omitzero" jsonschema_description:"How long a run may take, all attempts and waits together, before it fails; it can be resumed then. Without it there is no limit."`
 	NoProgressLimit Duration `json:"no_progress_limit,omitzero" jsonschema_description:"How long a run may go without storing any progress before it fails; it can be resumed then. Without it there is no limit."`
+	ExpectedEvery   Duration `json:"expected_every,omitzero" jsonschema_description:"How old the last success may grow before the pipeline counts as stale. Without it there is no expectation."`
 }
 
 // Retries bound the attempts of a run that fail with an error that may pass.
 type Retries struct {
-	Attempts int      `json:"attempts,omitempty" jsonschema:"minimum=1,maximum=100,default=3" jsonschema_description:"How many attempts of a run may fail before the run does; it can be resumed then."`
-	Wait     Duration `json:"wait,omitzero" jsonschema_description:"Wait after the first failed attempt; it doubles with each further one, with jitter. Default 30s."`
-	MaxWait  Duration `json:"max_wait,omitzero" jsonschema_description:"Longest wait between attempts. Default 15m."`
+	Attempts   int      `json:"attempts,omitempty" jsonschema:"minimum=1,maximum=100,default=3" jsonschema_description:"How many attempts of a run may fail before the run does; it can be resumed then."`
+	Backoff    Duration `json:"backoff,omitzero" jsonschema_description:"Wait after the first failed attempt; it doubles with each further one, with jitter. Default 10s."`
+	MaxBackoff Duration `json:"max_backoff,omitzero" jsonschema_description:"Longest wait between attempts. Default 10m."`
 }
 
 // EnginePolicies merges a resource's policies with the defaults.

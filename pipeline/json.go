@@ -75,6 +75,20 @@ func secretFields(t reflect.Type, path string, depth int, out *[]string) {
 // a URL or as key=value pairs.
 func PasswordsIn(s string) []string { return passwordsOf(s) }
 
+// SecretVariable tells whether an environment variable is named like a secret.
+func SecretVariable(name string) bool { return secretName.MatchString(name) }
+
+// References returns the names of the references ${NAME} in a text.
+func References(s string) []string {
+	var out []string
+	for _, m := range reference.FindAllStringSubmatch(s, -1) {
+		if m[1] != "" {
+			out = append(out, m[1])
+		}
+	}
+	return out
+}
+
 // EscapeReferences makes every text within a JSON value literal: "${" becomes
 // "$${", which stands for it in a document.
 func EscapeReferences(value []byte) ([]byte, error) {

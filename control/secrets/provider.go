@@ -72,22 +72,7 @@ func (e *Env) Resolve(_ context.Context, _ uuid.UUID, ref Ref) (string, error) {
 	return v, nil
 }
 
-// Store keeps sealed secrets.
-type Store interface {
-	// PutSecret stores a new secret.
-	PutSecret(ctx context.Context, s Sealed) error
-	// Secret returns one; *control.NotFoundError if the organization has none of that id.
-	Secret(ctx context.Context, organization, id uuid.UUID) (Sealed, error)
-	// DeleteSecret forgets one; it is no error if there is none.
-	DeleteSecret(ctx context.Context, organization, id uuid.UUID) error
-	// SecretsNotUnder returns up to limit secrets of all organizations that are not
-	// wrapped by the named master key.
-	SecretsNotUnder(ctx context.Context, key string, limit int) ([]Sealed, error)
-	// RewrapSecret stores another wrapping of a secret that still has key before.
-	RewrapSecret(ctx context.Context, s Sealed, before string) error
-}
-
-// Local keeps secrets encrypted in the store.
+// Local resolves secrets that are kept encrypted in the store.
 type Local struct {
 	Store   Store
 	Keyring *Keyring
@@ -95,33 +80,12 @@ type Local struct {
 
 var _ Provider = (*Local)(nil)
 
-// Put stores a value as a new secret.
-func (l *Local) Put(ctx context.Context, organization uuid.UUID, value string) (Ref, error) {
-	s, err := l.Keyring.Seal(organization, value)
-	if err != nil {
-		return "", err
-	}
-	return s.Ref(), l.Store.PutSecret(ctx, s)
-}
-
-// Delete forgets a secret; references of other providers are left alone.
-func (l *Local) Delete(ctx context.Context, organization uuid.UUID, ref Ref) error {
-	if id, ok := ref.LocalID(); ok {
-		return l.Store.DeleteSecret(ctx, organization, id)
-	}
-	return nil
-}
-
 // Resolve implements [Provider].
 func (l *Local) Resolve(ctx context.Context, organization uuid.UUID, ref Ref) (string, error) {
-	id, ok := ref.LocalID()
-	if !ok {
-		return "", &UnresolvedError{Ref: ref, Reason: "it is no id of a local secret"}
-	}
-	s, err := l.Store.Secret(ctx, organization, id)
+	s, err := l.Store.SealedSecret(ctx, organization, ref.Name())
 	var missing *control.NotFoundError
 	if errors.As(err, &missing) {
-		return "", &UnresolvedError{Ref: ref, Reason: "there is no such secret", Hint: "give the connection its secret again"}
+		return "", &UnresolvedError{Ref: ref, Reason: "there is no such secret", Hint: "store it again"}
 	}
 	if err != nil {
 		return "", err
@@ -150,7 +114,7 @@ func (l *Local) Rewrap(ctx context.Context) (int, error) {
 				return n, err
 			}
 			if err := l.Store.RewrapSecret(ctx, next, s.Key); err != nil {
-				return n, fmt.Errorf("wrap secret %s: %w", s.ID, err)
+				return n, fmt.Errorf("wrap secret %q: %w", s.Name, err)
 			}
 			n++
 		}

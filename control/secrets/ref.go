@@ -5,13 +5,11 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/google/uuid"
-
 	"github.com/tranship-io/tranship/control"
 )
 
 // Ref names a secret: "<provider>:<name>", such as "env:SHOP_URL" or
-// "local:01932b7e-…". It is no secret itself.
+// "local:shop-source.url". It is no secret itself.
 type Ref string
 
 // The providers that this build knows.
@@ -41,12 +39,6 @@ func (r Ref) Provider() string {
 func (r Ref) Name() string {
 	_, n, _ := strings.Cut(string(r), ":")
 	return n
-}
-
-// LocalID is the id of a secret of [Local]; ok is false for other references.
-func (r Ref) LocalID() (id uuid.UUID, ok bool) {
-	id, err := uuid.Parse(r.Name())
-	return id, err == nil && r.Provider() == ProviderLocal
 }
 
 // UnresolvedError tells that a secret cannot be had; it holds the reference, never

@@ -13,25 +13,27 @@ import (
 // Sealed is a secret as the store keeps it.
 type Sealed struct {
 	Organization uuid.UUID
-	ID           uuid.UUID
+	Name         string
+	// ID is that of the value: another value has another.
+	ID uuid.UUID
 	// Key names the master key that wraps DataKey.
 	Key string
 	// DataKey is the wrapped data key, Value what it encrypts; both begin with
-	// their nonce. Organization and id are authenticated with both, so that a row
-	// cannot stand in for another.
+	// their nonce. Organization, name and id are authenticated with both, so that
+	// a row cannot stand in for another.
 	DataKey, Value []byte
 }
 
 // Ref is how a sealed secret is referred to.
-func (s Sealed) Ref() Ref { return Ref(ProviderLocal + ":" + s.ID.String()) }
+func (s Sealed) Ref() Ref { return Ref(ProviderLocal + ":" + s.Name) }
 
-// Seal encrypts a value as a new secret of the organization.
-func (k *Keyring) Seal(organization uuid.UUID, value string) (Sealed, error) {
+// Seal encrypts a value as the organization's secret of that name.
+func (k *Keyring) Seal(organization uuid.UUID, name, value string) (Sealed, error) {
 	id, err := uuid.NewV7()
 	if err != nil {
 		return Sealed{}, fmt.Errorf("seal secret: %w", err)
 	}
-	s := Sealed{Organization: organization, ID: id, Key: k.Current()}
+	s := Sealed{Organization: organization, Name: name, ID: id, Key: k.Current()}
 	data := make([]byte, keySize)
 	if _, err := rand.Read(data); err != nil {
 		return Sealed{}, fmt.Errorf("seal secret: %w", err)
@@ -53,7 +55,7 @@ func (k *Keyring) Open(s Sealed) (string, error) {
 	}
 	value, err := decrypt(data, s.Value, s.bind("value"))
 	if err != nil {
-		return "", fmt.Errorf("open secret %s: it was changed, or belongs to something else", s.ID)
+		return "", fmt.Errorf("open secret %q: it was changed, or belongs to something else", s.Name)
 	}
 	return string(value), nil
 }
@@ -66,7 +68,7 @@ func (k *Keyring) Rewrap(s Sealed) (Sealed, error) {
 	}
 	s.Key = k.Current()
 	if s.DataKey, err = encrypt(k.keys[s.Key], data, s.bind("key")); err != nil {
-		return Sealed{}, fmt.Errorf("wrap secret %s: %w", s.ID, err)
+		return Sealed{}, fmt.Errorf("wrap secret %q: %w", s.Name, err)
 	}
 	return s, nil
 }
@@ -74,18 +76,18 @@ func (k *Keyring) Rewrap(s Sealed) (Sealed, error) {
 func (k *Keyring) unwrap(s Sealed) ([]byte, error) {
 	master, ok := k.keys[s.Key]
 	if !ok {
-		return nil, fmt.Errorf("open secret %s: the master key %s that wraps it is not in the master key file", s.ID, s.Key)
+		return nil, fmt.Errorf("open secret %q: the master key %s that wraps it is not in the master key file", s.Name, s.Key)
 	}
 	data, err := decrypt(master, s.DataKey, s.bind("key"))
 	if err != nil {
-		return nil, fmt.Errorf("open secret %s: its data key was changed, or belongs to something else", s.ID)
+		return nil, fmt.Errorf("open secret %q: its data key was changed, or belongs to something else", s.Name)
 	}
 	return data, nil
 }
 
 // bind is what a ciphertext is authenticated with.
 func (s Sealed) bind(what string) []byte {
-	return []byte("tranship secret " + what + "\x00" + s.Organization.String() + "\x00" + s.ID.String())
+	return []byte("tranship secret " + what + "\x00" + s.Organization.String() + "\x00" + s.ID.String() + "\x00" + s.Name)
 }
 
 func encrypt(key, plain, bound []byte) ([]byte, error) {

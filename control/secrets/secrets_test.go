@@ -3,6 +3,7 @@ package secrets_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -32,7 +33,7 @@ func TestSealedSecretsOpenOnlyWhereTheyBelong(t *testing.T) {
 	t.Parallel()
 	k, org := ring(t, 1), uuid.New()
 	for _, value := range []string{"", "p", "postgres://u:p@h/d", strings.Repeat("ü", 10000)} {
-		s, err := k.Seal(org, value)
+		s, err := k.Seal(org, "a", value)
 		require.NoError(t, err)
 		got, err := k.Open(s)
 		require.NoError(t, err)
@@ -44,6 +45,7 @@ func TestSealedSecretsOpenOnlyWhereTheyBelong(t *testing.T) {
 		for name, change := range map[string]func(*secrets.Sealed){
 			"organization": func(s *secrets.Sealed) { s.Organization = uuid.New() },
 			"id":           func(s *secrets.Sealed) { s.ID = uuid.New() },
+			"name":         func(s *secrets.Sealed) { s.Name = "b" },
 			"value":        func(s *secrets.Sealed) { s.Value[len(s.Value)-1] ^= 1 },
 			"data key":     func(s *secrets.Sealed) { s.DataKey[20] ^= 1 },
 			"cut":          func(s *secrets.Sealed) { s.Value = s.Value[:5] },
@@ -57,9 +59,9 @@ func TestSealedSecretsOpenOnlyWhereTheyBelong(t *testing.T) {
 		_, err = ring(t, 2).Open(s)
 		assert.ErrorContains(t, err, "not in the master key file")
 	}
-	a, err := k.Seal(org, "same")
+	a, err := k.Seal(org, "a", "same")
 	require.NoError(t, err)
-	b, err := k.Seal(org, "same")
+	b, err := k.Seal(org, "a", "same")
 	require.NoError(t, err)
 	assert.NotEqual(t, a.Value, b.Value)
 	assert.NotEqual(t, a.DataKey[12:], b.DataKey[12:], "each secret has a data key of its own")
@@ -68,14 +70,15 @@ func TestSealedSecretsOpenOnlyWhereTheyBelong(t *testing.T) {
 func TestRotation(t *testing.T) {
 	t.Parallel()
 	ctx, org := context.Background(), uuid.New()
-	store := &memStore{rows: map[uuid.UUID]secrets.Sealed{}}
-	before := &secrets.Local{Store: store, Keyring: ring(t, 1)}
+	store := &memStore{rows: map[string]secrets.Sealed{}}
+	before := &secrets.Service{Store: store, Keyring: ring(t, 1)}
 	refs := map[secrets.Ref]string{}
 	for i := range 250 {
 		value := strings.Repeat("x", i)
-		ref, err := before.Put(ctx, org, value)
+		name := fmt.Sprint("s", i)
+		_, err := before.Put(ctx, control.System(org), name, value+"!", secrets.AnyVersion)
 		require.NoError(t, err)
-		refs[ref] = value
+		refs[secrets.Ref("local:"+name)] = value + "!"
 	}
 	during := &secrets.Local{Store: store, Keyring: ring(t, 2, 1)}
 	n, err := during.Rewrap(ctx)
@@ -122,7 +125,7 @@ func TestKeyFile(t *testing.T) {
 
 	old, err := secrets.OpenKeyFile(path)
 	require.NoError(t, err)
-	s, err := old.Seal(uuid.New(), "kept")
+	s, err := old.Seal(uuid.New(), "a", "kept")
 	require.NoError(t, err)
 	rotated, err := secrets.RotateKeyFile(path)
 	require.NoError(t, err)
@@ -183,7 +186,7 @@ func TestEnvGivesOutOnlyWhatIsReleased(t *testing.T) {
 
 func TestParseNeverRepeatsTheText(t *testing.T) {
 	t.Parallel()
-	for _, good := range []string{"env:A", "local:" + uuid.NewString(), "aws:arn:aws:secretsmanager:x:1:secret:y"} {
+	for _, good := range []string{"env:A", "local:shop-source.url", "aws:arn:aws:secretsmanager:x:1:secret:y"} {
 		_, err := secrets.Parse(good)
 		require.NoError(t, err, good)
 	}
@@ -199,36 +202,23 @@ func TestParseNeverRepeatsTheText(t *testing.T) {
 
 // memStore is a store of secrets in memory.
 type memStore struct {
-	mu   sync.Mutex
-	rows map[uuid.UUID]secrets.Sealed
+	secrets.Store
+	rows map[string]secrets.Sealed
 }
 
-func (m *memStore) PutSecret(_ context.Context, s secrets.Sealed) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.rows[s.ID] = s
-	return nil
+func (m *memStore) PutSecret(_ context.Context, _ control.Actor, s secrets.Sealed, _ int64) (secrets.Secret, error) {
+	m.rows[s.Name] = s
+	return secrets.Secret{Name: s.Name}, nil
 }
 
-func (m *memStore) Secret(_ context.Context, org, id uuid.UUID) (secrets.Sealed, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if s, ok := m.rows[id]; ok && s.Organization == org {
+func (m *memStore) SealedSecret(_ context.Context, org uuid.UUID, name string) (secrets.Sealed, error) {
+	if s, ok := m.rows[name]; ok && s.Organization == org {
 		return s, nil
 	}
-	return secrets.Sealed{}, &control.NotFoundError{Kind: "secret", Ref: id.String()}
-}
-
-func (m *memStore) DeleteSecret(_ context.Context, _, id uuid.UUID) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.rows, id)
-	return nil
+	return secrets.Sealed{}, &control.NotFoundError{Kind: "secret", Ref: name}
 }
 
 func (m *memStore) SecretsNotUnder(_ context.Context, key string, limit int) ([]secrets.Sealed, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	var out []secrets.Sealed
 	for _, s := range m.rows {
 		if s.Key != key && len(out) < limit {
@@ -239,10 +229,8 @@ func (m *memStore) SecretsNotUnder(_ context.Context, key string, limit int) ([]
 }
 
 func (m *memStore) RewrapSecret(_ context.Context, s secrets.Sealed, before string) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.rows[s.ID].Key == before {
-		m.rows[s.ID] = s
+	if m.rows[s.Name].Key == before {
+		m.rows[s.Name] = s
 	}
 	return nil
 }
