@@ -39,8 +39,7 @@ type Connection struct {
 	UpdatedAt time.Time `json:"updated_at"`
 }
 
-// OwnSecret is the name of a connection's own secret for a path. Names of
-// connections and paths have no slash, so no other secret can have it.
+// OwnSecret is the name of a connection's own secret for a path.
 func OwnSecret(connection uuid.UUID, path string) string { return connection.String() + "." + path }
 
 // Secret is a secret field of a connection.
@@ -49,6 +48,16 @@ type Secret struct {
 	// Variable is the name of the environment variable by which a pipeline file
 	// refers to the secret; exports write it as ${NAME}.
 	Variable string `json:"variable"`
+}
+
+// Version is a connection as it was.
+type Version struct {
+	Version   int64             `json:"version"`
+	Name      string            `json:"name"`
+	Config    json.RawMessage   `json:"config"`
+	Secrets   map[string]Secret `json:"secrets"`
+	CreatedAt time.Time         `json:"created_at"`
+	CreatedBy string            `json:"created_by"`
 }
 
 // Draft is what a caller wants a connection to be.
@@ -104,5 +113,5 @@ type Store interface {
 	// Connections lists live connections by their name.
 	Connections(ctx context.Context, organization uuid.UUID, f Filter, p control.Page) (items []Connection, next string, err error)
 	// ConnectionVersions lists a connection's versions, the newest first.
-	ConnectionVersions(ctx context.Context, organization, id uuid.UUID, p control.Page) (items []Connection, next string, err error)
+	ConnectionVersions(ctx context.Context, organization, id uuid.UUID, p control.Page) (items []Version, next string, err error)
 }

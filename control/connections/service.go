@@ -129,7 +129,7 @@ func (s *Service) List(ctx context.Context, a control.Actor, f Filter, p control
 }
 
 // Versions returns a connection's versions, the newest first.
-func (s *Service) Versions(ctx context.Context, a control.Actor, ref string, p control.Page) (items []Connection, next string, err error) {
+func (s *Service) Versions(ctx context.Context, a control.Actor, ref string, p control.Page) (items []Version, next string, err error) {
 	if err := control.Authorize(a, control.ReadConnections); err != nil {
 		return nil, "", err
 	}

@@ -238,7 +238,13 @@ func (m *applying) compare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if m.have != nil && sameGraph(m.have.Current.Graph, c.Graph) {
+	same := false
+	if m.have != nil {
+		if same, err = c.Graph.Equal(m.have.Current.Graph); err != nil {
+			return err
+		}
+	}
+	if same {
 		action = Unchanged
 	} else {
 		m.out.Pipeline = &c
@@ -248,15 +254,6 @@ func (m *applying) compare(ctx context.Context) error {
 	}
 	m.changes = append(m.changes, AppliedChange{Kind: "pipeline", Name: m.doc.Name, Action: action, ID: m.id})
 	return nil
-}
-
-func sameGraph(a, b Graph) bool {
-	x, err := json.Marshal(a)
-	if err != nil {
-		return false
-	}
-	y, err := json.Marshal(b)
-	return err == nil && bytes.Equal(x, y)
 }
 
 // end brings the connection of one end up to the file and returns its node.

@@ -1,7 +1,9 @@
 package pipelines
 
 import (
+	"bytes"
 	"encoding/json"
+	"fmt"
 
 	"github.com/tranship-io/tranship/control/connections"
 	"github.com/tranship-io/tranship/engine"
@@ -83,6 +85,19 @@ func (g *Graph) Node(id string) *Node {
 		}
 	}
 	return nil
+}
+
+// Equal tells whether two graphs are written alike.
+func (g Graph) Equal(other Graph) (bool, error) {
+	x, err := json.Marshal(g)
+	if err != nil {
+		return false, fmt.Errorf("write graph: %w", err)
+	}
+	y, err := json.Marshal(other)
+	if err != nil {
+		return false, fmt.Errorf("write graph: %w", err)
+	}
+	return bytes.Equal(x, y), nil
 }
 
 // Pair is a source and a sink that edges join.

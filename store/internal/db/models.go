@@ -28,6 +28,38 @@ type AuditLog struct {
 	After        json.RawMessage
 }
 
+type Connection struct {
+	Organization uuid.UUID
+	ID           uuid.UUID
+	Name         string
+	Role         string
+	Connector    string
+	Config       []byte
+	Secrets      []byte
+	Version      int64
+	CreatedAt    time.Time
+	UpdatedAt    time.Time
+	DeletedAt    *time.Time
+}
+
+type ConnectionSecret struct {
+	Organization uuid.UUID
+	Connection   uuid.UUID
+	Path         string
+	Secret       string
+}
+
+type ConnectionVersion struct {
+	Organization uuid.UUID
+	Connection   uuid.UUID
+	Version      int64
+	Name         string
+	Config       []byte
+	Secrets      []byte
+	CreatedAt    time.Time
+	CreatedBy    string
+}
+
 type Idempotency struct {
 	Organization uuid.UUID
 	Key          string
@@ -51,4 +83,66 @@ type Organization struct {
 	CreatedAt    time.Time
 	UpdatedAt    time.Time
 	DeletedAt    *time.Time
+}
+
+type Pipeline struct {
+	Organization uuid.UUID
+	ID           uuid.UUID
+	Name         string
+	Description  string
+	Paused       bool
+	Version      int64
+	Current      int64
+	CreatedAt    time.Time
+	UpdatedAt    time.Time
+	DeletedAt    *time.Time
+}
+
+type PipelineRoute struct {
+	Organization uuid.UUID
+	Pipeline     uuid.UUID
+	Number       int64
+	RouteKey     string
+	Position     int32
+	Source       string
+	Sink         string
+	Name         string
+	Hash         string
+}
+
+type PipelineUse struct {
+	Organization uuid.UUID
+	Pipeline     uuid.UUID
+	Number       int64
+	Connection   uuid.UUID
+}
+
+type PipelineVersion struct {
+	Organization uuid.UUID
+	Pipeline     uuid.UUID
+	Number       int64
+	Hash         string
+	Graph        []byte
+	CreatedAt    time.Time
+	CreatedBy    string
+}
+
+type RouteName struct {
+	Organization uuid.UUID
+	Pipeline     uuid.UUID
+	RouteKey     string
+	Name         string
+}
+
+type Secret struct {
+	Organization uuid.UUID
+	Name         string
+	ID           uuid.UUID
+	Version      int64
+	Owner        *uuid.UUID
+	Key          string
+	DataKey      []byte
+	Value        []byte
+	CreatedAt    time.Time
+	UpdatedAt    time.Time
 }

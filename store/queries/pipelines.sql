@@ -1,0 +1,64 @@
+-- name: InsertPipeline :one
+INSERT INTO pipelines (organization, id, name, description, current) VALUES ($1, $2, $3, $4, 1) RETURNING *;
+
+-- name: LockPipeline :one
+SELECT * FROM pipelines WHERE organization = $1 AND id = $2 AND deleted_at IS NULL FOR UPDATE;
+
+-- name: UpdatePipeline :one
+UPDATE pipelines SET name = $3, description = $4, current = $5, version = version + 1, updated_at = now()
+WHERE organization = $1 AND id = $2
+RETURNING *;
+
+-- name: SetPipelinePaused :one
+UPDATE pipelines SET paused = $3, version = version + 1, updated_at = now()
+WHERE organization = $1 AND id = $2
+RETURNING *;
+
+-- name: DeletePipeline :exec
+UPDATE pipelines SET deleted_at = now(), updated_at = now(), version = version + 1
+WHERE organization = $1 AND id = $2;
+
+-- name: GetPipeline :one
+SELECT * FROM pipelines WHERE organization = $1 AND id = $2 AND deleted_at IS NULL;
+
+-- name: GetPipelineByName :one
+SELECT * FROM pipelines WHERE organization = $1 AND name = $2 AND deleted_at IS NULL;
+
+-- name: ListPipelines :many
+SELECT * FROM pipelines p
+WHERE p.organization = $1 AND p.deleted_at IS NULL AND p.name > @after AND (@name::text = '' OR p.name = @name)
+  AND (@connection::uuid = '00000000-0000-0000-0000-000000000000' OR EXISTS (
+    SELECT FROM pipeline_uses u
+    WHERE u.organization = p.organization AND u.pipeline = p.id AND u.number = p.current AND u.connection = @connection))
+ORDER BY p.name LIMIT @lim;
+
+-- name: InsertPipelineVersion :exec
+INSERT INTO pipeline_versions (organization, pipeline, number, hash, graph, created_by) VALUES ($1, $2, $3, $4, $5, $6);
+
+-- name: GetPipelineVersion :one
+SELECT * FROM pipeline_versions WHERE organization = $1 AND pipeline = $2 AND number = $3;
+
+-- name: ListPipelineVersions :many
+SELECT * FROM pipeline_versions
+WHERE organization = $1 AND pipeline = $2 AND number < @before
+ORDER BY number DESC LIMIT @lim;
+
+-- name: InsertPipelineUse :exec
+INSERT INTO pipeline_uses (organization, pipeline, number, connection) VALUES ($1, $2, $3, $4);
+
+-- name: InsertPipelineRoute :exec
+INSERT INTO pipeline_routes (organization, pipeline, number, route_key, position, source, sink, name, hash)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9);
+
+-- name: ListPipelineRoutes :many
+SELECT * FROM pipeline_routes WHERE organization = $1 AND pipeline = $2 AND number = $3 ORDER BY position;
+
+-- name: GetRouteName :one
+SELECT name FROM route_names WHERE organization = $1 AND pipeline = $2 AND route_key = $3;
+
+-- name: InsertRouteName :execrows
+INSERT INTO route_names (organization, pipeline, route_key, name) VALUES ($1, $2, $3, $4)
+ON CONFLICT (organization, name) DO NOTHING;
+
+-- name: DeleteRouteNames :exec
+DELETE FROM route_names WHERE organization = $1 AND pipeline = $2;
