@@ -53,7 +53,8 @@ func createPipeline(ctx context.Context, tx Tx, a control.Actor, c pipelines.Cha
 	if out, err = wholePipeline(ctx, tx, row); err != nil {
 		return out, err
 	}
-	return out, auditPipeline(ctx, tx, a, "pipeline.create", nil, &out)
+	err = auditPipeline(ctx, tx, a, "pipeline.create", nil, &out)
+	return out, err
 }
 
 // holdConnections keeps the connections of a graph from ending before the
@@ -161,7 +162,8 @@ func updatePipeline(ctx context.Context, tx Tx, a control.Actor, version int64, 
 	if out, err = wholePipeline(ctx, tx, row); err != nil {
 		return out, err
 	}
-	return out, auditPipeline(ctx, tx, a, "pipeline.update", &before, &out)
+	err = auditPipeline(ctx, tx, a, "pipeline.update", &before, &out)
+	return out, err
 }
 
 // lockPipeline locks a live pipeline whose version is the given one; 0: any.

@@ -142,7 +142,7 @@ func TestConnections(t *testing.T) {
 
 	versions, next, err := s.connections.Versions(ctx, s.a, "shop2", control.Page{Limit: 2})
 	require.NoError(t, err)
-	assert.EqualValues(t, []int64{3, 2}, []int64{versions[0].Version, versions[1].Version})
+	assert.Equal(t, []int64{3, 2}, []int64{versions[0].Version, versions[1].Version})
 	versions, next, err = s.connections.Versions(ctx, s.a, "shop2", control.Page{Limit: 2, After: next})
 	require.NoError(t, err)
 	assert.Len(t, versions, 1)
@@ -214,7 +214,7 @@ func TestPipelineVersions(t *testing.T) {
 	assert.EqualValues(t, 2, p2.Current.Number)
 	require.Len(t, p2.Current.Routes, 2)
 	assert.Equal(t, []string{"shop", "store/a->c"}, []string{p2.Current.Routes[0].Name, p2.Current.Routes[1].Name})
-	assert.Equal(t, p.Current.Routes[0].Hash == p2.Current.Routes[0].Hash, false, "the document's name is part of the hash")
+	assert.NotEqual(t, p.Current.Routes[0].Hash, p2.Current.Routes[0].Hash, "the document's name is part of the hash")
 
 	one, err := s.pipelines.Version(ctx, s.a, "store", 1)
 	require.NoError(t, err)
@@ -308,7 +308,7 @@ func TestDeleteConnectionRacesWithItsUse(t *testing.T) {
 			_, created = s.pipelines.Create(ctx, s.a, pipelines.Draft{Name: fmt.Sprintf("p%d", i), Graph: graphOf(name, "sink")})
 		})
 		wg.Wait()
-		require.True(t, (deleted == nil) != (created == nil), "delete: %v, create: %v", deleted, created)
+		require.NotEqual(t, deleted == nil, created == nil, "delete: %v, create: %v", deleted, created)
 		var conflict *control.ConflictError
 		var invalid *control.InvalidError
 		if deleted != nil {

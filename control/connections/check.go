@@ -42,13 +42,6 @@ func (p *problems) add(path, hint, format string, args ...any) {
 	*p = append(*p, control.Problem{Path: path, Message: fmt.Sprintf(format, args...), Hint: hint})
 }
 
-func (p problems) err() error {
-	if len(p) == 0 {
-		return nil
-	}
-	return &control.InvalidError{Problems: p}
-}
-
 // Check returns every problem of a draft; have is the connection as it is, nil for
 // a new one. No message repeats a value that could be a secret.
 func Check(c Catalog, providers []string, d Draft, have *Connection) []control.Problem {
@@ -73,7 +66,7 @@ func Check(c Catalog, providers []string, d Draft, have *Connection) []control.P
 		p.add("connector", "create another connection", "a connection stays a %s of %s", have.Role, have.Connector)
 	}
 	checkConfig(&p, spec, d)
-	checkSecrets(&p, spec, providers, d, have)
+	checkSecrets(&p, spec, providers, d)
 	return p
 }
 
@@ -117,7 +110,7 @@ func paths(d Draft) map[string]string {
 	return out
 }
 
-func checkSecrets(p *problems, spec engine.Spec, providers []string, d Draft, have *Connection) {
+func checkSecrets(p *problems, spec engine.Spec, providers []string, d Draft) {
 	known := pipeline.SecretFields(spec)
 	for _, path := range slices.Sorted(maps.Keys(paths(d))) {
 		if !slices.Contains(known, path) {

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"strings"
 
 	"github.com/tranship-io/tranship/control/connections"
 	"github.com/tranship-io/tranship/pipeline"
@@ -64,7 +65,7 @@ func (b *docWriter) put(key string, value any, literal bool) {
 	} else {
 		b.WriteByte(',')
 	}
-	fmt.Fprintf(b, "%q:", key)
+	b.WriteString(`"` + key + `":`)
 	b.Write(text)
 }
 
@@ -93,9 +94,10 @@ func hashOf(routes []Wanted) string {
 	if len(routes) == 1 {
 		return routes[0].Hash
 	}
-	h := sha256.New()
+	var all strings.Builder
 	for _, r := range routes {
-		fmt.Fprintf(h, "%s %s\n", r.Key, r.Hash)
+		all.WriteString(r.Key + " " + r.Hash + "\n")
 	}
-	return hex.EncodeToString(h.Sum(nil))
+	sum := sha256.Sum256([]byte(all.String()))
+	return hex.EncodeToString(sum[:])
 }

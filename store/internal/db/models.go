@@ -11,6 +11,21 @@ import (
 	"github.com/google/uuid"
 )
 
+type ApiKey struct {
+	Organization   uuid.UUID
+	ID             uuid.UUID
+	ServiceAccount uuid.UUID
+	Name           string
+	Prefix         string
+	Hash           []byte
+	Role           string
+	Scopes         []string
+	CreatedAt      time.Time
+	ExpiresAt      *time.Time
+	RevokedAt      *time.Time
+	RotatedTo      *uuid.UUID
+}
+
 type AuditLog struct {
 	Organization uuid.UUID
 	ID           uuid.UUID
@@ -67,6 +82,21 @@ type Idempotency struct {
 	Hash         []byte
 	Object       uuid.UUID
 	CreatedAt    time.Time
+}
+
+type Member struct {
+	Organization uuid.UUID
+	ID           uuid.UUID
+	Name         string
+	Email        *string
+	Issuer       *string
+	Subject      *string
+	Role         string
+	Version      int64
+	CreatedAt    time.Time
+	UpdatedAt    time.Time
+	LastSeenAt   *time.Time
+	DeletedAt    *time.Time
 }
 
 type Meta struct {
@@ -145,4 +175,16 @@ type Secret struct {
 	Value        []byte
 	CreatedAt    time.Time
 	UpdatedAt    time.Time
+}
+
+type ServiceAccount struct {
+	Organization uuid.UUID
+	ID           uuid.UUID
+	Name         string
+	Description  string
+	Role         string
+	Version      int64
+	CreatedAt    time.Time
+	UpdatedAt    time.Time
+	DeletedAt    *time.Time
 }
