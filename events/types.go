@@ -17,6 +17,7 @@ const (
 	TypeAttemptHandedOver  Type = "attempt.handed_over"
 	TypeAttemptFailed      Type = "attempt.failed"
 	TypeAttemptInterrupted Type = "attempt.interrupted"
+	TypeAttemptUsed        Type = "attempt.used"
 	TypeResourcePlanned    Type = "resource.planned"
 	TypeResourceStarted    Type = "resource.started"
 	TypeResourceCompleted  Type = "resource.completed"
@@ -101,6 +102,8 @@ type AttemptStarted struct {
 	Slot       int    `json:"slot"`
 	Generation int64  `json:"generation"`
 	Holder     string `json:"holder"`
+	// MemoryBytes is the attempt's memory budget.
+	MemoryBytes int64 `json:"memory_bytes,omitempty"`
 }
 
 // AttemptHandedOver: a worker ended its life at safe positions.
@@ -130,6 +133,17 @@ type AttemptInterrupted struct {
 	Reason string `json:"reason"`
 	// InARow counts interruptions since the run's checkpoint last moved (P24).
 	InARow int `json:"in_a_row"`
+}
+
+// AttemptUsed: what a worker's life used of the machine, told at its end. One that
+// was lost does not tell.
+type AttemptUsed struct {
+	Slot       int   `json:"slot"`
+	Generation int64 `json:"generation"`
+	// CPUMillis is the CPU time that its process took meanwhile, for whatever it did.
+	CPUMillis int64 `json:"cpu_millis"`
+	// PeakBytes is the greatest resident memory that its process had so far.
+	PeakBytes int64 `json:"peak_bytes"`
 }
 
 // ResourcePlanned: a resource's plan is frozen.
@@ -301,6 +315,7 @@ func (AttemptFailed) FactType() (Type, int)      { return TypeAttemptFailed, 1 }
 func (AttemptInterrupted) FactType() (Type, int) { return TypeAttemptInterrupted, 1 }
 func (AttemptStarted) FactType() (Type, int)     { return TypeAttemptStarted, 1 }
 func (AttemptHandedOver) FactType() (Type, int)  { return TypeAttemptHandedOver, 1 }
+func (AttemptUsed) FactType() (Type, int)        { return TypeAttemptUsed, 1 }
 func (ResourcePlanned) FactType() (Type, int)    { return TypeResourcePlanned, 1 }
 func (ResourceStarted) FactType() (Type, int)    { return TypeResourceStarted, 1 }
 func (ResourceCompleted) FactType() (Type, int)  { return TypeResourceCompleted, 1 }
@@ -334,6 +349,7 @@ var registry = map[Type]func() Payload{
 	TypeAttemptInterrupted: func() Payload { return new(AttemptInterrupted) },
 	TypeAttemptStarted:     func() Payload { return new(AttemptStarted) },
 	TypeAttemptHandedOver:  func() Payload { return new(AttemptHandedOver) },
+	TypeAttemptUsed:        func() Payload { return new(AttemptUsed) },
 	TypeResourcePlanned:    func() Payload { return new(ResourcePlanned) },
 	TypeResourceStarted:    func() Payload { return new(ResourceStarted) },
 	TypeResourceCompleted:  func() Payload { return new(ResourceCompleted) },

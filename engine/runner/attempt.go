@@ -44,7 +44,8 @@ func (r *run) attempt(ctx context.Context, main engine.Lease) outcome {
 	}
 	defer keep()
 
-	first := []events.Fact{r.fact(events.AttemptStarted{Attempt: main.Attempt, Slot: 0, Generation: main.Generation, Holder: main.Holder})}
+	first := []events.Fact{r.fact(events.AttemptStarted{Attempt: main.Attempt, Slot: 0, Generation: main.Generation, Holder: main.Holder, MemoryBytes: r.set.Memory})}
+	before, _ := usage()
 	if main.Attempt == 1 {
 		first = append(first, r.fact(events.RunStarted{Slots: r.set.Slots}))
 	}
@@ -80,9 +81,10 @@ func (r *run) attempt(ctx context.Context, main engine.Lease) outcome {
 		err = errBoundary
 	}
 	out := r.outcomeOf(ctx, b, err)
+	used := r.used(main, before)
 	if out.handOver || out.stopped {
 		reason, _ := b.reached()
-		end := []events.Fact{r.fact(events.AttemptHandedOver{Slot: 0, Generation: main.Generation, Reason: reason})}
+		end := []events.Fact{used, r.fact(events.AttemptHandedOver{Slot: 0, Generation: main.Generation, Reason: reason})}
 		if out.handOver {
 			if err := r.State.EndAttempt(context.WithoutCancel(ctx), main, end); err != nil {
 				return outcome{err: fmt.Errorf("end attempt: %w", err)}
@@ -90,8 +92,18 @@ func (r *run) attempt(ctx context.Context, main engine.Lease) outcome {
 		} else if err := r.State.AppendFacts(context.WithoutCancel(ctx), r.main, end); err != nil {
 			return outcome{err: fmt.Errorf("store facts: %w", err)}
 		}
+	} else if err := r.State.AppendFacts(context.WithoutCancel(ctx), r.main, []events.Fact{used}); err != nil {
+		// Nothing but figures depends on it.
+		r.Log.Debug("store what the attempt used", "error", err)
 	}
 	return out
+}
+
+// used is the fact of what the attempt took since its process had used that many
+// seconds of CPU time.
+func (r *run) used(l engine.Lease, before float64) events.Fact {
+	cpu, peak := usage()
+	return r.fact(events.AttemptUsed{Slot: l.Slot, Generation: l.Generation, CPUMillis: int64((cpu - before) * 1000), PeakBytes: peak})
 }
 
 // errBoundary ends a slot's work at the attempt's boundary.
