@@ -150,6 +150,9 @@ type StartRequest struct {
 	// AtLeastOrdinal makes the new run's ordinal greater than it (P1: State was
 	// restored from an older copy, or the route was adopted).
 	AtLeastOrdinal int64
+	// Slots is how many places the worker uses. A State of runs that were
+	// requested before tells it in the fact of their start.
+	Slots int
 }
 
 // RunStore keeps runs, their facts, and what a route carries from run to run.

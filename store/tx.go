@@ -40,7 +40,9 @@ type txState struct {
 	role  string
 	org   uuid.UUID
 	begun bool
-	hints []Hint
+	// single: each statement is a transaction of its own, in one round trip.
+	single bool
+	hints  []Hint
 	// caller is who must still be allowed in; nil outside of requests.
 	caller *control.Actor
 }
@@ -151,9 +153,12 @@ func (t Tx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	if t.begun {
 		return t.conn.SendBatch(ctx, b)
 	}
-	t.begun = true
 	var all pgx.Batch
-	all.Queue(beginSQL)
+	if !t.single {
+		t.begun = true
+		all.Queue(beginSQL)
+	}
+	// Statements of a batch without a begin are one transaction too.
 	all.Queue(prepareSQL, t.role, t.settings())
 	if c := t.caller; c != nil {
 		all.Queue(callerSQL, string(c.Kind), c.ID, optional(c.Key), c.KeyHash, string(c.Role))

@@ -46,7 +46,8 @@ func (r *run) attempt(ctx context.Context, main engine.Lease) outcome {
 
 	first := []events.Fact{r.fact(events.AttemptStarted{Attempt: main.Attempt, Slot: 0, Generation: main.Generation, Holder: main.Holder, MemoryBytes: r.set.Memory})}
 	before, _ := usage()
-	if main.Attempt == 1 {
+	// A State of requested runs told their start when it made them running.
+	if main.Attempt == 1 && !r.OneAttempt {
 		first = append(first, r.fact(events.RunStarted{Slots: r.set.Slots}))
 	}
 	if err := r.State.AppendFacts(ctx, r.main, first); err != nil {

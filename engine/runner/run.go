@@ -115,7 +115,7 @@ func (r *run) close() {
 
 // startAndWork starts or resumes a run of the version and works on it.
 func (r *run) startAndWork(ctx context.Context, version string, restart bool) (*Result, error) {
-	req := engine.StartRequest{Route: r.route, Version: version, Restart: restart}
+	req := engine.StartRequest{Route: r.route, Version: version, Restart: restart, Slots: r.set.Slots}
 	if r.known != nil {
 		req.AtLeastOrdinal = r.known.Ordinal
 	}

@@ -26,6 +26,32 @@ type ApiKey struct {
 	RotatedTo      *uuid.UUID
 }
 
+type Arming struct {
+	Name       string
+	Armed      bool
+	Admissions int64
+	ChangedAt  time.Time
+}
+
+type Artifact struct {
+	Organization uuid.UUID
+	Run          uuid.UUID
+	Resource     string
+	Name         string
+	Body         []byte
+}
+
+type AttemptOffer struct {
+	Organization uuid.UUID
+	Run          uuid.UUID
+	Slot         int32
+	Compute      string
+	State        string
+	NotBefore    time.Time
+	Expires      *time.Time
+	Sends        int32
+}
+
 type AuditLog struct {
 	Organization uuid.UUID
 	ID           uuid.UUID
@@ -73,6 +99,47 @@ type ConnectionVersion struct {
 	Secrets      []byte
 	CreatedAt    time.Time
 	CreatedBy    string
+}
+
+type Cursor struct {
+	Organization uuid.UUID
+	Route        uuid.UUID
+	Resource     string
+	Cursor       []byte
+	Seen         []byte
+	ResetOrdinal int64
+}
+
+type Fact struct {
+	Organization uuid.UUID
+	Run          uuid.UUID
+	Number       int64
+	ID           uuid.UUID
+	Type         string
+	Version      int32
+	At           time.Time
+	Nanos        int16
+	Payload      []byte
+}
+
+type FactRelay struct {
+	Organization uuid.UUID
+	Run          uuid.UUID
+	First        int64
+	Last         int64
+	CreatedAt    time.Time
+}
+
+type FactsOther struct {
+	Organization uuid.UUID
+	Run          uuid.UUID
+	Number       int64
+	ID           uuid.UUID
+	Type         string
+	Version      int32
+	At           time.Time
+	Nanos        int16
+	Payload      []byte
 }
 
 type Idempotency struct {
@@ -157,11 +224,58 @@ type PipelineVersion struct {
 	CreatedBy    string
 }
 
+type Resource struct {
+	Organization uuid.UUID
+	Run          uuid.UUID
+	Seq          int32
+	Name         string
+	Generation   int32
+	Plan         []byte
+}
+
+type Route struct {
+	Organization uuid.UUID
+	ID           uuid.UUID
+	Installation string
+	Pipeline     string
+	Source       string
+	Sink         string
+	LastOrdinal  int64
+	CreatedAt    time.Time
+}
+
 type RouteName struct {
 	Organization uuid.UUID
 	Pipeline     uuid.UUID
 	RouteKey     string
 	Name         string
+}
+
+type Run struct {
+	Organization  uuid.UUID
+	ID            uuid.UUID
+	Pipeline      *uuid.UUID
+	PipelineName  string
+	Version       string
+	RouteKey      string
+	Route         *uuid.UUID
+	Ordinal       *int64
+	State         string
+	Resumable     bool
+	Desired       string
+	Error         string
+	ErrorClass    string
+	CreatedAt     time.Time
+	StartedAt     *time.Time
+	EndedAt       *time.Time
+	ProgressedAt  *time.Time
+	Attempts      int32
+	Interruptions int32
+	Planned       bool
+	Receipt       []byte
+	LastFact      int64
+	Trigger       json.RawMessage
+	Options       json.RawMessage
 }
 
 type Secret struct {
@@ -177,6 +291,14 @@ type Secret struct {
 	UpdatedAt    time.Time
 }
 
+type SeenRow struct {
+	Organization uuid.UUID
+	Run          uuid.UUID
+	Resource     string
+	ID           int64
+	Ids          []byte
+}
+
 type ServiceAccount struct {
 	Organization uuid.UUID
 	ID           uuid.UUID
@@ -187,4 +309,31 @@ type ServiceAccount struct {
 	CreatedAt    time.Time
 	UpdatedAt    time.Time
 	DeletedAt    *time.Time
+}
+
+type Slot struct {
+	Organization uuid.UUID
+	Run          uuid.UUID
+	Slot         int32
+	Generation   int64
+	Holder       string
+	Expires      time.Time
+}
+
+type Split struct {
+	Organization    uuid.UUID
+	Run             uuid.UUID
+	ID              string
+	Resource        string
+	ResourceSeq     int32
+	Seq             int32
+	Kind            string
+	Generation      int32
+	Claim           int64
+	Epoch           int64
+	Position        []byte
+	Done            bool
+	Totals          []byte
+	Owner           *int32
+	OwnerGeneration *int64
 }
