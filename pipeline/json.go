@@ -217,3 +217,19 @@ func (j *jsonReader) mapping(n *node, depth int) error {
 	}
 	return nil
 }
+
+// Resolve replaces the references in a configuration and returns it as connectors
+// take it; it holds secrets then.
+func Resolve(config []byte, lookup func(name string) (string, bool)) (engine.Config, error) {
+	root, err := readJSON(config)
+	if err != nil {
+		return nil, err
+	}
+	var secrets []string
+	r := &reader{}
+	r.replaceEnv(root, lookup, &secrets)
+	if len(r.problems) > 0 {
+		return nil, &Error{Problems: r.problems}
+	}
+	return engine.Config(root.json(true)), nil
+}

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/google/uuid"
@@ -25,6 +24,12 @@ var _ connections.Store = (*DB)(nil)
 
 // kindConnection is the kind of connections in errors, audit log and idempotency.
 const kindConnection = "connection"
+
+// The lists that cursors belong to.
+const (
+	listConnections        = "connections"
+	listConnectionVersions = "connection versions"
+)
 
 // CreateConnection implements [connections.Store].
 func (d *DB) CreateConnection(ctx context.Context, a control.Actor, c connections.Change) (out connections.Connection, err error) {
@@ -212,46 +217,44 @@ func connectionByID(ctx context.Context, tx Tx, id uuid.UUID) (connections.Conne
 }
 
 // Connections implements [connections.Store].
-func (d *DB) Connections(ctx context.Context, organization uuid.UUID, f connections.Filter, p control.Page) (items []connections.Connection, next string, err error) {
-	after, err := cursorKey(p)
+func (d *DB) Connections(ctx context.Context, organization uuid.UUID, f connections.Filter, p control.Page) (out control.List[connections.Connection], err error) {
+	after, err := textCursor(listConnections, p)
 	if err != nil {
-		return nil, "", err
+		return out, err
 	}
-	size := pageSize(p)
 	err = d.Tx(ctx, organization, func(ctx context.Context, tx Tx) error {
 		rows, err := tx.Q().ListConnections(ctx, db.ListConnectionsParams{Organization: organization, After: after,
-			Role: string(f.Role), Connector: text(f.Connector), Name: text(f.Name), Lim: size + 1})
+			Role: string(f.Role), Connector: text(f.Connector), Name: text(f.Name), Lim: int32(p.Size() + 1)})
 		if err != nil {
 			return fmt.Errorf("list connections: %w", err)
 		}
-		items, err = each(rows, connection)
+		items, err := each(rows, connection)
+		out = control.PageOf(listConnections, p, items, func(c connections.Connection) any { return c.Name })
 		return err
 	})
-	items, next = cut(items, size, func(c connections.Connection) string { return c.Name })
-	return items, next, err
+	return out, err
 }
 
 // ConnectionVersions implements [connections.Store].
-func (d *DB) ConnectionVersions(ctx context.Context, organization, id uuid.UUID, p control.Page) (items []connections.Version, next string, err error) {
-	before, err := cursorNumber(p, math.MaxInt64)
+func (d *DB) ConnectionVersions(ctx context.Context, organization, id uuid.UUID, p control.Page) (out control.List[connections.Version], err error) {
+	before, err := numberCursor(listConnectionVersions, p, math.MaxInt64)
 	if err != nil {
-		return nil, "", err
+		return out, err
 	}
-	size := pageSize(p)
 	err = d.Tx(ctx, organization, func(ctx context.Context, tx Tx) error {
-		rows, err := tx.Q().ListConnectionVersions(ctx, db.ListConnectionVersionsParams{Organization: organization, Connection: id, Before: before, Lim: size + 1})
+		rows, err := tx.Q().ListConnectionVersions(ctx, db.ListConnectionVersionsParams{Organization: organization, Connection: id, Before: before, Lim: int32(p.Size() + 1)})
 		if err != nil {
 			return fmt.Errorf("list versions of connection %s: %w", id, err)
 		}
-		items, err = each(rows, func(r db.ConnectionVersion) (connections.Version, error) {
+		items, err := each(rows, func(r db.ConnectionVersion) (connections.Version, error) {
 			v := connections.Version{Version: r.Version, Name: r.Name, Config: r.Config, CreatedAt: r.CreatedAt, CreatedBy: r.CreatedBy}
 			err := json.Unmarshal(r.Secrets, &v.Secrets)
 			return v, err
 		})
+		out = control.PageOf(listConnectionVersions, p, items, func(v connections.Version) any { return v.Version })
 		return err
 	})
-	items, next = cut(items, size, func(v connections.Version) string { return strconv.FormatInt(v.Version, 10) })
-	return items, next, err
+	return out, err
 }
 
 func connection(r db.Connection) (connections.Connection, error) {
@@ -314,10 +317,4 @@ func nameTaken(err error, index, kind, name string) error {
 		return &control.ConflictError{Code: "name_taken", Message: fmt.Sprintf("there is a %s %q already", kind, name), Hint: "choose another name, or change the one that is there"}
 	}
 	return fmt.Errorf("write %s %q: %w", kind, name, err)
-}
-
-// text makes a caller's text one that the database takes: without zero bytes, in
-// valid UTF-8. Nothing stored has either, so what is looked for is not found.
-func text(s string) string {
-	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
 }

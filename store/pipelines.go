@@ -21,6 +21,11 @@ var _ pipelines.Store = (*DB)(nil)
 
 const kindPipeline = "pipeline"
 
+const (
+	listPipelines        = "pipelines"
+	listPipelineVersions = "pipeline versions"
+)
+
 // CreatePipeline implements [pipelines.Store].
 func (d *DB) CreatePipeline(ctx context.Context, a control.Actor, c pipelines.Change) (out pipelines.Pipeline, err error) {
 	err = d.Tx(ctx, a.Organization, func(ctx context.Context, tx Tx) error {
@@ -298,22 +303,21 @@ func pipelineByID(ctx context.Context, tx Tx, id uuid.UUID) (pipelines.Pipeline,
 }
 
 // Pipelines implements [pipelines.Store].
-func (d *DB) Pipelines(ctx context.Context, organization uuid.UUID, f pipelines.Filter, p control.Page) (items []pipelines.Pipeline, next string, err error) {
-	after, err := cursorKey(p)
+func (d *DB) Pipelines(ctx context.Context, organization uuid.UUID, f pipelines.Filter, p control.Page) (out control.List[pipelines.Pipeline], err error) {
+	after, err := textCursor(listPipelines, p)
 	if err != nil {
-		return nil, "", err
+		return out, err
 	}
-	size := pageSize(p)
 	err = d.Tx(ctx, organization, func(ctx context.Context, tx Tx) error {
-		rows, err := tx.Q().ListPipelines(ctx, db.ListPipelinesParams{Organization: organization, After: after, Name: text(f.Name), Connection: f.Connection, Lim: size + 1})
+		rows, err := tx.Q().ListPipelines(ctx, db.ListPipelinesParams{Organization: organization, After: after, Name: text(f.Name), Connection: f.Connection, Lim: int32(p.Size() + 1)})
 		if err != nil {
 			return fmt.Errorf("list pipelines: %w", err)
 		}
-		items, err = each(rows, func(r db.Pipeline) (pipelines.Pipeline, error) { return wholePipeline(ctx, tx, r) })
+		items, err := each(rows, func(r db.Pipeline) (pipelines.Pipeline, error) { return wholePipeline(ctx, tx, r) })
+		out = control.PageOf(listPipelines, p, items, func(p pipelines.Pipeline) any { return p.Name })
 		return err
 	})
-	items, next = cut(items, size, func(p pipelines.Pipeline) string { return p.Name })
-	return items, next, err
+	return out, err
 }
 
 // PipelineVersion implements [pipelines.Store].
@@ -334,22 +338,21 @@ func pipelineVersion(ctx context.Context, tx Tx, id uuid.UUID, number int64) (pi
 }
 
 // PipelineVersions implements [pipelines.Store].
-func (d *DB) PipelineVersions(ctx context.Context, organization, id uuid.UUID, p control.Page) (items []pipelines.Version, next string, err error) {
-	before, err := cursorNumber(p, math.MaxInt64)
+func (d *DB) PipelineVersions(ctx context.Context, organization, id uuid.UUID, p control.Page) (out control.List[pipelines.Version], err error) {
+	before, err := numberCursor(listPipelineVersions, p, math.MaxInt64)
 	if err != nil {
-		return nil, "", err
+		return out, err
 	}
-	size := pageSize(p)
 	err = d.Tx(ctx, organization, func(ctx context.Context, tx Tx) error {
-		rows, err := tx.Q().ListPipelineVersions(ctx, db.ListPipelineVersionsParams{Organization: organization, Pipeline: id, Before: before, Lim: size + 1})
+		rows, err := tx.Q().ListPipelineVersions(ctx, db.ListPipelineVersionsParams{Organization: organization, Pipeline: id, Before: before, Lim: int32(p.Size() + 1)})
 		if err != nil {
 			return fmt.Errorf("list versions of pipeline %s: %w", id, err)
 		}
-		items, err = each(rows, func(r db.PipelineVersion) (pipelines.Version, error) { return wholeVersion(ctx, tx, r) })
+		items, err := each(rows, func(r db.PipelineVersion) (pipelines.Version, error) { return wholeVersion(ctx, tx, r) })
+		out = control.PageOf(listPipelineVersions, p, items, func(v pipelines.Version) any { return v.Number })
 		return err
 	})
-	items, next = cut(items, size, func(v pipelines.Version) string { return strconv.FormatInt(v.Number, 10) })
-	return items, next, err
+	return out, err
 }
 
 // wholePipeline adds the current version to a row.

@@ -140,13 +140,13 @@ func TestConnections(t *testing.T) {
 	require.ErrorAs(t, err, &invalid)
 	assert.Equal(t, "secrets.url", invalid.Problems[0].Path)
 
-	versions, next, err := s.connections.Versions(ctx, s.a, "shop2", control.Page{Limit: 2})
+	list, err := s.connections.Versions(ctx, s.a, "shop2", control.Page{Limit: 2})
 	require.NoError(t, err)
-	assert.Equal(t, []int64{3, 2}, []int64{versions[0].Version, versions[1].Version})
-	versions, next, err = s.connections.Versions(ctx, s.a, "shop2", control.Page{Limit: 2, After: next})
+	assert.Equal(t, []int64{3, 2}, []int64{list.Items[0].Version, list.Items[1].Version})
+	list, err = s.connections.Versions(ctx, s.a, "shop2", control.Page{Limit: 2, After: list.Next})
 	require.NoError(t, err)
-	assert.Len(t, versions, 1)
-	assert.Empty(t, next)
+	assert.Len(t, list.Items, 1)
+	assert.Empty(t, list.Next)
 
 	require.NoError(t, s.connections.Delete(ctx, s.a, "shop2", 3))
 	require.ErrorAs(t, s.connections.Delete(ctx, s.a, "shop2", 0), &missing)
@@ -167,26 +167,26 @@ func TestListsArePagedAndFiltered(t *testing.T) {
 	var names []string
 	page := control.Page{Limit: 3}
 	for {
-		items, next, err := s.connections.List(ctx, s.a, connections.Filter{Role: connections.Source}, page)
+		list, err := s.connections.List(ctx, s.a, connections.Filter{Role: connections.Source}, page)
 		require.NoError(t, err)
-		for _, c := range items {
+		for _, c := range list.Items {
 			names = append(names, c.Name)
 		}
-		if next == "" {
+		if list.Next == "" {
 			break
 		}
 		// What comes before the cursor later does not move the next page.
 		s.connection(t, fmt.Sprintf("a%d", len(names)), connections.Source)
-		page.After = next
+		page.After = list.Next
 	}
 	assert.Equal(t, []string{"c0", "c1", "c2", "c3", "c4", "c5", "c6"}, names)
-	found, _, err := s.pipelines.List(ctx, s.a, pipelines.Filter{Connection: sink.ID}, control.Page{})
+	found, err := s.pipelines.List(ctx, s.a, pipelines.Filter{Connection: sink.ID}, control.Page{})
 	require.NoError(t, err)
-	assert.Len(t, found, 7)
-	found, _, err = s.pipelines.List(ctx, s.a, pipelines.Filter{Name: "p3"}, control.Page{})
+	assert.Len(t, found.Items, 7)
+	found, err = s.pipelines.List(ctx, s.a, pipelines.Filter{Name: "p3"}, control.Page{})
 	require.NoError(t, err)
-	assert.Len(t, found, 1)
-	_, _, err = s.pipelines.List(ctx, s.a, pipelines.Filter{}, control.Page{After: "!"})
+	assert.Len(t, found.Items, 1)
+	_, err = s.pipelines.List(ctx, s.a, pipelines.Filter{}, control.Page{After: "!"})
 	require.Error(t, err)
 }
 
@@ -286,9 +286,9 @@ func TestVersionsAreComparedAndSwapped(t *testing.T) {
 		}
 		require.Equal(t, 1, n, "round %d", round)
 	}
-	versions, _, err := s.pipelines.Versions(ctx, s.a, "shop", control.Page{})
+	versions, err := s.pipelines.Versions(ctx, s.a, "shop", control.Page{})
 	require.NoError(t, err)
-	for i, v := range versions {
+	for i, v := range versions.Items {
 		assert.EqualValues(t, rounds+1-i, v.Number)
 	}
 }
@@ -501,8 +501,8 @@ func TestForeignIDsAreNotThere(t *testing.T) {
 	require.ErrorAs(t, err, &invalid)
 	_, err = b.connections.Create(ctx, b.a, connections.Draft{Name: "c", Role: connections.Source, Connector: "db", Secrets: map[string]secrets.Ref{"url": "local:named"}})
 	require.ErrorAs(t, err, &invalid)
-	items, _, err := b.d.PipelineVersions(ctx, b.a.Organization, p.ID, control.Page{})
+	items, err := b.d.PipelineVersions(ctx, b.a.Organization, p.ID, control.Page{})
 	require.NoError(t, err)
-	assert.Empty(t, items)
+	assert.Empty(t, items.Items)
 	assert.NotEqual(t, uuid.Nil, p.ID)
 }

@@ -16,7 +16,10 @@ import (
 
 var _ secrets.Store = (*DB)(nil)
 
-const kindSecret = "secret"
+const (
+	kindSecret  = "secret"
+	listSecrets = "secrets"
+)
 
 // PutSecret implements [secrets.Store].
 func (d *DB) PutSecret(ctx context.Context, a control.Actor, s secrets.Sealed, version int64) (out secrets.Secret, err error) {
@@ -123,24 +126,21 @@ func (d *DB) secretRow(ctx context.Context, organization uuid.UUID, name string)
 }
 
 // Secrets implements [secrets.Store].
-func (d *DB) Secrets(ctx context.Context, organization uuid.UUID, p control.Page) (items []secrets.Secret, next string, err error) {
-	after, err := cursorKey(p)
+func (d *DB) Secrets(ctx context.Context, organization uuid.UUID, p control.Page) (out control.List[secrets.Secret], err error) {
+	after, err := textCursor(listSecrets, p)
 	if err != nil {
-		return nil, "", err
+		return out, err
 	}
-	size := pageSize(p)
 	err = d.Tx(ctx, organization, func(ctx context.Context, tx Tx) error {
-		rows, err := tx.Q().ListSecrets(ctx, db.ListSecretsParams{Organization: organization, After: after, Lim: size + 1})
+		rows, err := tx.Q().ListSecrets(ctx, db.ListSecretsParams{Organization: organization, After: after, Lim: int32(p.Size() + 1)})
 		if err != nil {
 			return fmt.Errorf("list secrets: %w", err)
 		}
-		for _, r := range rows {
-			items = append(items, secret(r))
-		}
-		return nil
+		items, err := each(rows, func(r db.Secret) (secrets.Secret, error) { return secret(r), nil })
+		out = control.PageOf(listSecrets, p, items, func(s secrets.Secret) any { return s.Name })
+		return err
 	})
-	items, next = cut(items, size, func(s secrets.Secret) string { return s.Name })
-	return items, next, err
+	return out, err
 }
 
 // SecretsNotUnder implements [secrets.Store].

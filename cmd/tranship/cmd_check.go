@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tranship-io/tranship/engine"
+	"github.com/tranship-io/tranship/internal/compose/ends"
 	"github.com/tranship-io/tranship/pipeline"
 )
 
@@ -71,23 +72,23 @@ func beforeRunCode(err error) int {
 func (a *app) check(ctx context.Context, doc *pipeline.Document) *checked {
 	out := &checked{Pipeline: doc.Name, Version: doc.Hash()}
 	out.add("ok", "file", fmt.Sprintf("%s is valid (version %.12s)", a.file, doc.Hash()), "")
-	src, err := a.openSource(ctx, doc, engine.OpenOptions{})
+	src, err := a.ends(doc).OpenSource(ctx, engine.OpenOptions{})
 	if err != nil {
 		out.fail("source", err)
 	} else {
-		defer closeEnd(src)
+		defer ends.Close(src)
 		out.test(ctx, "source", src.Identity(), src)
-		if chosen, err := choose(ctx, src, doc); err != nil {
+		if chosen, err := a.ends(doc).Choose(ctx, src); err != nil {
 			out.fail("resources", err)
 		} else {
-			out.add("ok", "resources", plural(len(chosen.selected), "resource")+" chosen", "")
+			out.add("ok", "resources", plural(len(chosen), "resource")+" chosen", "")
 		}
 	}
-	sink, err := a.openSink(ctx, doc, engine.OpenOptions{})
+	sink, err := a.ends(doc).OpenSink(ctx, engine.OpenOptions{})
 	if err != nil {
 		out.fail("sink", err)
 	} else {
-		defer closeEnd(sink)
+		defer ends.Close(sink)
 		out.test(ctx, "sink", sink.Identity(), sink)
 	}
 	out.OK = true

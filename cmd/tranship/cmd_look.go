@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tranship-io/tranship/engine"
+	"github.com/tranship-io/tranship/internal/compose/ends"
 	"github.com/tranship-io/tranship/pipeline"
 )
 
@@ -35,18 +36,18 @@ patterns (such as 'public.*'), or with --selected those that the pipeline choose
 }
 
 func (a *app) discover(ctx context.Context, doc *pipeline.Document, patterns []string, selected, asJSON bool) error {
-	src, err := a.openSource(ctx, doc, engine.OpenOptions{})
+	src, err := a.ends(doc).OpenSource(ctx, engine.OpenOptions{})
 	if err != nil {
 		return fmt.Errorf("open source: %w", err)
 	}
-	defer closeEnd(src)
+	defer ends.Close(src)
 	var found []engine.Resource
 	if selected {
-		chosen, err := choose(ctx, src, doc)
+		chosen, err := a.ends(doc).Choose(ctx, src)
 		if err != nil {
 			return err
 		}
-		for _, s := range chosen.selected {
+		for _, s := range chosen {
 			found = append(found, s.Resource)
 		}
 	} else if found, err = src.Discover(ctx, patterns); err != nil {
@@ -100,11 +101,11 @@ func (a *app) inspectCommand() *cobra.Command {
 }
 
 func (a *app) inspect(ctx context.Context, doc *pipeline.Document, name string, asJSON bool) error {
-	src, err := a.openSource(ctx, doc, engine.OpenOptions{})
+	src, err := a.ends(doc).OpenSource(ctx, engine.OpenOptions{})
 	if err != nil {
 		return fmt.Errorf("open source: %w", err)
 	}
-	defer closeEnd(src)
+	defer ends.Close(src)
 	r, err := findResource(ctx, src, name)
 	if err != nil {
 		return err

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tranship-io/tranship/engine"
 	"github.com/tranship-io/tranship/engine/runner"
+	"github.com/tranship-io/tranship/internal/compose/ends"
 	"github.com/tranship-io/tranship/pipeline"
 	"github.com/tranship-io/tranship/store/sqlite"
 )
@@ -90,19 +91,19 @@ Nothing is changed.`,
 
 // plan plans every resource; failure is an error of one of them, told in its place.
 func (a *app) plan(ctx context.Context, doc *pipeline.Document) (out *planned, failure, err error) {
-	set := settings(doc.Settings)
+	set := ends.Settings(doc.Settings)
 	opt := engine.OpenOptions{Slots: max(set.Slots, 1)}
-	src, err := a.openSource(ctx, doc, opt)
+	src, err := a.ends(doc).OpenSource(ctx, opt)
 	if err != nil {
 		return nil, nil, fmt.Errorf("open source: %w", err)
 	}
-	defer closeEnd(src)
-	sink, err := a.openSink(ctx, doc, opt)
+	defer ends.Close(src)
+	sink, err := a.ends(doc).OpenSink(ctx, opt)
 	if err != nil {
 		return nil, nil, fmt.Errorf("open sink: %w", err)
 	}
-	defer closeEnd(sink)
-	chosen, err := choose(ctx, src, doc)
+	defer ends.Close(sink)
+	chosen, err := a.ends(doc).Choose(ctx, src)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -125,7 +126,7 @@ func (a *app) plan(ctx context.Context, doc *pipeline.Document) (out *planned, f
 		p.adopter = true
 	}
 	out = &planned{Pipeline: doc.Name, Version: doc.Hash(), Source: src.Identity(), Sink: sink.Identity()}
-	requests := a.requests(doc, chosen.selected)
+	requests := a.ends(doc).Requests(chosen)
 	for _, q := range requests {
 		p.names = append(p.names, q.Resource)
 	}
@@ -135,7 +136,7 @@ func (a *app) plan(ctx context.Context, doc *pipeline.Document) (out *planned, f
 			failure = err
 			r = plannedResource{Resource: q.Resource, Read: q.Read, Write: q.Write, Rows: -1, Bytes: -1, Error: withoutHint(err), Hint: engine.HintOf(err)}
 		}
-		r.Kind = chosen.selected[i].Resource.Kind
+		r.Kind = chosen[i].Resource.Kind
 		out.Resources = append(out.Resources, r)
 	}
 	return out, failure, nil

@@ -123,24 +123,16 @@ func (a *app) run(ctx context.Context, doc *pipeline.Document, f runFlags) error
 	facts := newFactStream(state, a.stdout, f.json)
 	stop := a.watchSignals(ctx, cancel, facts.begun, func(text string) { log.Warn(text) })
 
-	requests, err := a.prepareRun(ctx, doc)
+	opt, err := a.ends(doc).Options(ctx)
 	if err != nil {
 		live.close(nil)
 		return beforeRun(stoppedEarly(err, stop))
 	}
 	counters := new(runner.Progress)
 	live.follow(counters)
-	result, err := runner.Run(ctx, runner.Options{
-		State: facts,
-		OpenSource: func(ctx context.Context, opt engine.OpenOptions) (engine.SourceSession, error) {
-			return a.openSource(ctx, doc, opt)
-		},
-		OpenSink: func(ctx context.Context, opt engine.OpenOptions) (engine.SinkSession, error) {
-			return a.openSink(ctx, doc, opt)
-		},
-		Pipeline: doc.Name, Version: doc.Hash(), Resources: requests, Settings: settings(doc.Settings),
-		Restart: f.restart, Stop: stop, Planned: limitProcessors(max(doc.Settings.Slots, 2), a.lookup), Progress: counters, Holder: holder(), Log: log,
-	})
+	opt.State, opt.Restart, opt.Stop, opt.Progress, opt.Holder, opt.Log = facts, f.restart, stop, counters, holder(), log
+	opt.Planned = limitProcessors(max(doc.Settings.Slots, 2), a.lookup)
+	result, err := runner.Run(ctx, opt)
 	live.close(counters)
 	if ferr := facts.close(); ferr != nil && err == nil {
 		err = ferr
@@ -163,20 +155,6 @@ func keptVerify(r *engine.RunReceipt, want engine.Verify) bool {
 	return want == engine.VerifyDigest && slices.ContainsFunc(r.Resources, func(x engine.ResourceReceipt) bool {
 		return x.Verified == string(engine.VerifyCounts)
 	})
-}
-
-// prepareRun expands the document's patterns against the source.
-func (a *app) prepareRun(ctx context.Context, doc *pipeline.Document) ([]runner.ResourceRequest, error) {
-	src, err := a.openSource(ctx, doc, engine.OpenOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("open source: %w", err)
-	}
-	defer closeEnd(src)
-	chosen, err := choose(ctx, src, doc)
-	if err != nil {
-		return nil, err
-	}
-	return a.requests(doc, chosen.selected), nil
 }
 
 // stoppedEarly makes an interrupt before any run was begun what it is.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tranship-io/tranship/engine"
 	"github.com/tranship-io/tranship/events"
+	"github.com/tranship-io/tranship/internal/compose/ends"
 	"github.com/tranship-io/tranship/pipeline"
 	"github.com/tranship-io/tranship/store/sqlite"
 )
@@ -263,27 +264,27 @@ func (a *app) reset(ctx context.Context, resource string) error {
 		return err
 	}
 	defer func() { _ = state.Close() }()
-	src, err := a.openSource(ctx, doc, engine.OpenOptions{})
+	src, err := a.ends(doc).OpenSource(ctx, engine.OpenOptions{})
 	if err != nil {
 		return fmt.Errorf("open source: %w", err)
 	}
-	defer closeEnd(src)
+	defer ends.Close(src)
 	r, err := findResource(ctx, src, resource)
 	if err != nil {
 		return err
 	}
-	chosen, err := choose(ctx, src, doc)
+	chosen, err := a.ends(doc).Choose(ctx, src)
 	if err != nil {
 		return err
 	}
-	if i := slices.IndexFunc(chosen.selected, func(s pipeline.Selected) bool { return s.Resource.Name == r.Name }); i < 0 {
+	if i := slices.IndexFunc(chosen, func(s pipeline.Selected) bool { return s.Resource.Name == r.Name }); i < 0 {
 		return usageError("tranship discover --selected lists what it replicates", "pipeline %q does not replicate %s", doc.Name, r.Name)
 	}
-	sink, err := a.openSink(ctx, doc, engine.OpenOptions{})
+	sink, err := a.ends(doc).OpenSink(ctx, engine.OpenOptions{})
 	if err != nil {
 		return fmt.Errorf("open sink: %w", err)
 	}
-	defer closeEnd(sink)
+	defer ends.Close(sink)
 	route, err := routeOf(ctx, state, doc.Name, src, sink)
 	if err != nil {
 		return err

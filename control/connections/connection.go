@@ -111,7 +111,7 @@ type Store interface {
 	// Connection finds a live connection by id or name; *control.NotFoundError.
 	Connection(ctx context.Context, organization uuid.UUID, ref string) (Connection, error)
 	// Connections lists live connections by their name.
-	Connections(ctx context.Context, organization uuid.UUID, f Filter, p control.Page) (items []Connection, next string, err error)
+	Connections(ctx context.Context, organization uuid.UUID, f Filter, p control.Page) (control.List[Connection], error)
 	// ConnectionVersions lists a connection's versions, the newest first.
-	ConnectionVersions(ctx context.Context, organization, id uuid.UUID, p control.Page) (items []Version, next string, err error)
+	ConnectionVersions(ctx context.Context, organization, id uuid.UUID, p control.Page) (control.List[Version], error)
 }

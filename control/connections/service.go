@@ -121,21 +121,21 @@ func (s *Service) Get(ctx context.Context, a control.Actor, ref string) (Connect
 }
 
 // List returns connections by name.
-func (s *Service) List(ctx context.Context, a control.Actor, f Filter, p control.Page) (items []Connection, next string, err error) {
+func (s *Service) List(ctx context.Context, a control.Actor, f Filter, p control.Page) (control.List[Connection], error) {
 	if err := control.Authorize(a, control.ReadConnections); err != nil {
-		return nil, "", err
+		return control.List[Connection]{}, err
 	}
 	return s.Store.Connections(ctx, a.Organization, f, p)
 }
 
 // Versions returns a connection's versions, the newest first.
-func (s *Service) Versions(ctx context.Context, a control.Actor, ref string, p control.Page) (items []Version, next string, err error) {
+func (s *Service) Versions(ctx context.Context, a control.Actor, ref string, p control.Page) (control.List[Version], error) {
 	if err := control.Authorize(a, control.ReadConnections); err != nil {
-		return nil, "", err
+		return control.List[Version]{}, err
 	}
 	c, err := s.Store.Connection(ctx, a.Organization, ref)
 	if err != nil {
-		return nil, "", err
+		return control.List[Version]{}, err
 	}
 	return s.Store.ConnectionVersions(ctx, a.Organization, c.ID, p)
 }

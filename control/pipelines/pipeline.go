@@ -126,11 +126,11 @@ type Store interface {
 	// Pipeline finds a live pipeline by id or name; *control.NotFoundError.
 	Pipeline(ctx context.Context, organization uuid.UUID, ref string) (Pipeline, error)
 	// Pipelines lists live pipelines by name.
-	Pipelines(ctx context.Context, organization uuid.UUID, f Filter, p control.Page) (items []Pipeline, next string, err error)
+	Pipelines(ctx context.Context, organization uuid.UUID, f Filter, p control.Page) (control.List[Pipeline], error)
 	// PipelineVersion returns one version; *control.NotFoundError.
 	PipelineVersion(ctx context.Context, organization, id uuid.UUID, number int64) (Version, error)
 	// PipelineVersions lists versions, the newest first.
-	PipelineVersions(ctx context.Context, organization, id uuid.UUID, p control.Page) (items []Version, next string, err error)
+	PipelineVersions(ctx context.Context, organization, id uuid.UUID, p control.Page) (control.List[Version], error)
 }
 
 // Connections is what pipelines need to know of connections.

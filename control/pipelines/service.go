@@ -126,9 +126,9 @@ func (s *Service) Get(ctx context.Context, a control.Actor, ref string) (Pipelin
 }
 
 // List returns pipelines by name.
-func (s *Service) List(ctx context.Context, a control.Actor, f Filter, p control.Page) (items []Pipeline, next string, err error) {
+func (s *Service) List(ctx context.Context, a control.Actor, f Filter, p control.Page) (control.List[Pipeline], error) {
 	if err := control.Authorize(a, control.ReadPipelines); err != nil {
-		return nil, "", err
+		return control.List[Pipeline]{}, err
 	}
 	return s.Store.Pipelines(ctx, a.Organization, f, p)
 }
@@ -143,10 +143,10 @@ func (s *Service) Version(ctx context.Context, a control.Actor, ref string, numb
 }
 
 // Versions returns a pipeline's versions, the newest first.
-func (s *Service) Versions(ctx context.Context, a control.Actor, ref string, p control.Page) (items []Version, next string, err error) {
+func (s *Service) Versions(ctx context.Context, a control.Actor, ref string, p control.Page) (control.List[Version], error) {
 	have, err := s.Get(ctx, a, ref)
 	if err != nil {
-		return nil, "", err
+		return control.List[Version]{}, err
 	}
 	return s.Store.PipelineVersions(ctx, a.Organization, have.ID, p)
 }

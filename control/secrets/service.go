@@ -34,7 +34,7 @@ type Store interface {
 	// Secret returns what is told of one; *control.NotFoundError.
 	Secret(ctx context.Context, organization uuid.UUID, name string) (Secret, error)
 	// Secrets lists them by name.
-	Secrets(ctx context.Context, organization uuid.UUID, p control.Page) (items []Secret, next string, err error)
+	Secrets(ctx context.Context, organization uuid.UUID, p control.Page) (control.List[Secret], error)
 	// SealedSecret returns one as stored; *control.NotFoundError.
 	SealedSecret(ctx context.Context, organization uuid.UUID, name string) (Sealed, error)
 	// SecretsNotUnder returns up to limit secrets of all organizations that are not
@@ -93,9 +93,9 @@ func (s *Service) Get(ctx context.Context, a control.Actor, name string) (Secret
 }
 
 // List returns secrets by name.
-func (s *Service) List(ctx context.Context, a control.Actor, p control.Page) (items []Secret, next string, err error) {
+func (s *Service) List(ctx context.Context, a control.Actor, p control.Page) (control.List[Secret], error) {
 	if err := control.Authorize(a, control.ReadConnections); err != nil {
-		return nil, "", err
+		return control.List[Secret]{}, err
 	}
 	return s.Store.Secrets(ctx, a.Organization, p)
 }
