@@ -97,9 +97,10 @@ UPDATE runs SET route = @route::uuid, ordinal = @ordinal::bigint, planned = true
 WHERE organization = organization() AND id = @id;
 
 -- name: InsertAdoptedRun :exec
--- It belongs to the stored pipeline of the run for which it is adopted, if any.
+-- It belongs to the stored pipeline of the run for which it is adopted, if any,
+-- and is resumed with its document: its own is not known.
 INSERT INTO runs (organization, id, pipeline, pipeline_name, version, route_key, route, ordinal, state, resumable, started_at, ended_at)
-SELECT organization(), @id, f.pipeline, @pipeline_name, @version, coalesce(f.route_key, ''), @route::uuid, @ordinal::bigint, 'failed', true, now(), now()
+SELECT organization(), @id, f.pipeline, @pipeline_name, coalesce(f.version, @version::text) AS version, coalesce(f.route_key, ''), @route::uuid, @ordinal::bigint, 'failed', true, now(), now()
 FROM (SELECT 1) AS one LEFT JOIN runs f ON f.organization = organization() AND f.id = @adopter;
 
 -- name: SetRunPlanned :exec

@@ -620,7 +620,7 @@ func (q *Queries) GetSplit(ctx context.Context, arg GetSplitParams) (GetSplitRow
 
 const insertAdoptedRun = `-- name: InsertAdoptedRun :exec
 INSERT INTO runs (organization, id, pipeline, pipeline_name, version, route_key, route, ordinal, state, resumable, started_at, ended_at)
-SELECT organization(), $1, f.pipeline, $2, $3, coalesce(f.route_key, ''), $4::uuid, $5::bigint, 'failed', true, now(), now()
+SELECT organization(), $1, f.pipeline, $2, coalesce(f.version, $3::text) AS version, coalesce(f.route_key, ''), $4::uuid, $5::bigint, 'failed', true, now(), now()
 FROM (SELECT 1) AS one LEFT JOIN runs f ON f.organization = organization() AND f.id = $6
 `
 
@@ -633,7 +633,8 @@ type InsertAdoptedRunParams struct {
 	Adopter      uuid.UUID
 }
 
-// It belongs to the stored pipeline of the run for which it is adopted, if any.
+// It belongs to the stored pipeline of the run for which it is adopted, if any,
+// and is resumed with its document: its own is not known.
 func (q *Queries) InsertAdoptedRun(ctx context.Context, arg InsertAdoptedRunParams) error {
 	_, err := q.db.Exec(ctx, insertAdoptedRun,
 		arg.ID,
