@@ -50,6 +50,10 @@ var needs = map[Permission]Role{
 
 var rank = map[Role]int{RoleViewer: 1, RoleOperator: 2, RoleAdmin: 3}
 
+// Covers tells whether the role may do all that another may; what is no role covers
+// nothing and is not covered.
+func (r Role) Covers(other Role) bool { return rank[other] > 0 && rank[r] >= rank[other] }
+
 // Permissions returns every permission, sorted.
 func Permissions() []Permission {
 	out := make([]Permission, 0, len(needs))

@@ -47,6 +47,15 @@ func TestScopesNarrowAndNeverWiden(t *testing.T) {
 	require.Error(t, control.Authorize(a, control.ReadPipelines))
 }
 
+func TestRolesCover(t *testing.T) {
+	order := []control.Role{"root", control.RoleViewer, control.RoleOperator, control.RoleAdmin}
+	for i, r := range order {
+		for j, other := range order {
+			require.Equal(t, j > 0 && i >= j, r.Covers(other), "%s %s", r, other)
+		}
+	}
+}
+
 func contains(list []control.Permission, p control.Permission) bool {
 	for _, x := range list {
 		if x == p {

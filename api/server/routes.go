@@ -19,10 +19,10 @@ import (
 
 // route is an operation of the document, as far as the server checks it.
 type route struct {
-	id, method, path string
-	permission       control.Permission
-	public           bool
-	parameters       []*parameter
+	id, method, path, tag string
+	permission            control.Permission
+	public                bool
+	parameters            []*parameter
 	// body is the schema of the body; nil: there is none.
 	body         *jsonschema.Schema
 	bodyRequired bool
@@ -55,6 +55,7 @@ func loadRoutes() (*routes, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the API's document: %w", err)
 	}
+	allowNull(doc)
 	l := &loader{compiler: jsonschema.NewCompiler()}
 	l.compiler.AssertFormat()
 	if err := l.compiler.AddResource(place, doc); err != nil {
@@ -79,6 +80,23 @@ func loadRoutes() (*routes, error) {
 	return out, nil
 }
 
+// allowNull turns nullable, which OpenAPI 3.0 alone has, into a type of JSON Schema.
+func allowNull(v any) {
+	switch x := v.(type) {
+	case map[string]any:
+		if name, ok := x["type"].(string); ok && x["nullable"] == true {
+			x["type"] = []any{name, "null"}
+		}
+		for _, inner := range x {
+			allowNull(inner)
+		}
+	case []any:
+		for _, inner := range x {
+			allowNull(inner)
+		}
+	}
+}
+
 // loader reads the document.
 type loader struct {
 	compiler *jsonschema.Compiler
@@ -93,6 +111,7 @@ type loader struct {
 func (l *loader) route(path, method string, raw, shared json.RawMessage) (*route, error) {
 	var op struct {
 		ID          string            `json:"operationId"`
+		Tags        []string          `json:"tags"`
 		Permission  string            `json:"x-permission"`
 		Security    *[]any            `json:"security"`
 		Parameters  []json.RawMessage `json:"parameters"`
@@ -105,7 +124,7 @@ func (l *loader) route(path, method string, raw, shared json.RawMessage) (*route
 	if err := json.Unmarshal(raw, &op); err != nil {
 		return nil, err
 	}
-	r := &route{id: op.ID, method: strings.ToUpper(method), path: path, permission: control.Permission(op.Permission)}
+	r := &route{id: op.ID, method: strings.ToUpper(method), path: path, tag: op.Tags[0], permission: control.Permission(op.Permission)}
 	r.public = op.Security != nil && len(*op.Security) == 0
 	_, r.needsMatch = op.Responses["428"]
 	var common []json.RawMessage

@@ -192,6 +192,9 @@ func compact(text []byte) []byte {
 // runs as that. An operation that needed no transaction is followed by one that
 // checks the caller.
 func (h *Handler) ask(ctx context.Context, route *route, do func(context.Context) (any, error)) (any, error) {
+	if !h.config.has(route.tag) {
+		return nil, errNotHere
+	}
 	response, err := do(ctx)
 	var changed *control.RoleChangedError
 	if errors.As(err, &changed) {

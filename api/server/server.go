@@ -16,16 +16,17 @@ import (
 
 	"github.com/tranship-io/tranship/api/internal/rest"
 	"github.com/tranship-io/tranship/control"
+	"github.com/tranship-io/tranship/control/access"
 )
 
 // Config is what a handler needs.
 type Config struct {
 	Services
 	// Authenticate turns a bearer text into an actor; *control.UnauthenticatedError
-	// if it is not valid. Required.
+	// if it is not valid. Nil: Access does.
 	Authenticate func(ctx context.Context, bearer string) (control.Actor, error)
 	// Confirm checks in a transaction that the caller may still come in, where the
-	// operation itself had none; nil: never.
+	// operation itself had none. Nil: Access does, if there is one.
 	Confirm func(ctx context.Context, a control.Actor) error
 	// Ready returns an error until the database is migrated and bootstrapped; nil:
 	// always ready.
@@ -46,7 +47,18 @@ type Config struct {
 
 // Services are what the operations work on. An operation whose service is nil
 // answers 501.
-type Services struct{}
+type Services struct {
+	Access *access.Service
+}
+
+// has tells whether the operations of a tag have their service.
+func (s Services) has(tag string) bool {
+	switch tag {
+	case "access":
+		return s.Access != nil
+	}
+	return true
+}
 
 // Handler is the API's one handler.
 type Handler struct {
@@ -78,6 +90,9 @@ func New(config Config) (*Handler, error) {
 	}
 	if config.Now == nil {
 		config.Now = time.Now
+	}
+	if config.Access != nil && config.Authenticate == nil {
+		config.Authenticate, config.Confirm = config.Access.Authenticate, config.Access.Confirm
 	}
 	routes, err := loadRoutes()
 	if err != nil {

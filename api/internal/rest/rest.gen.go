@@ -920,7 +920,7 @@ type KeyRotation struct {
 	ExpiresAt time.Time `json:"expires_at,omitempty,omitzero"`
 
 	// OverlapSeconds How long the old key goes on.
-	OverlapSeconds int `json:"overlap_seconds,omitempty,omitzero"`
+	OverlapSeconds *int `json:"overlap_seconds,omitempty"`
 }
 
 // LogPointer defines model for LogPointer.
