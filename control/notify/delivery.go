@@ -57,8 +57,9 @@ type Attempt struct {
 	Took   time.Duration
 }
 
-// Make returns the deliveries of an event by the rules that want it.
-func Make(organization uuid.UUID, rules []Rule, e Event, now time.Time) ([]Delivery, error) {
+// Make returns the deliveries of an event by the rules that want it. They are due
+// when it happened, that is at once.
+func Make(organization uuid.UUID, rules []Rule, e Event) ([]Delivery, error) {
 	var out []Delivery
 	var payload json.RawMessage
 	for _, r := range rules {
@@ -73,7 +74,7 @@ func Make(organization uuid.UUID, rules []Rule, e Event, now time.Time) ([]Deliv
 		}
 		out = append(out, Delivery{
 			ID: ID(r.ID, e.Key), Rule: r.ID, Event: e.Type, EventKey: e.Key, Pipeline: e.Pipeline, Run: e.Run,
-			Channel: r.Channel, State: Pending, Payload: payload, NextAt: now,
+			Channel: r.Channel, State: Pending, Payload: payload, NextAt: e.At,
 		})
 	}
 	return out, nil

@@ -27,6 +27,10 @@ const (
 	ScheduleFailed    = "schedule.failed"
 )
 
+// AttemptStarted is an event that no rule may name; it lets rules look in time at
+// a run that goes on.
+const AttemptStarted = "attempt.started"
+
 // EventTypes are all events that a rule may name.
 func EventTypes() []string {
 	return []string{

@@ -69,13 +69,32 @@ type Rule struct {
 
 // Matches tells whether a rule wants an event.
 func (r Rule) Matches(e Event) bool {
-	if r.Paused || !slices.Contains(r.Events, e.Type) || r.Pipeline != uuid.Nil && r.Pipeline != e.Pipeline {
+	named := slices.Contains(r.Events, e.Type)
+	if e.Type == RunPartial {
+		// Who wants to know of failures means these too.
+		named = named || slices.Contains(r.Events, RunFailed)
+	}
+	if r.Paused || !named || r.Pipeline != uuid.Nil && r.Pipeline != e.Pipeline {
 		return false
 	}
 	if r.Resource == "" {
 		return true
 	}
 	return slices.ContainsFunc(e.Resources, func(name string) bool { return matchResource(r.Resource, name) })
+}
+
+// WatchFrom returns when a rule that watches has to look because of an event; ok is
+// false if the event changes nothing about that.
+func (r Rule) WatchFrom(e Event) (at time.Time, ok bool) {
+	switch {
+	case r.Paused || r.Pipeline != uuid.Nil && r.Pipeline != e.Pipeline:
+		return at, false
+	case r.StaleAfter > 0 && e.Type == RunCompleted:
+		return e.At.Add(r.StaleAfter), true
+	case r.NoProgressAfter > 0 && e.Type == AttemptStarted:
+		return e.At.Add(r.NoProgressAfter), true
+	}
+	return at, false
 }
 
 // matchResource matches a name against a pattern in which * stands for any text

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"time"
 
@@ -14,16 +13,19 @@ import (
 	"github.com/tranship-io/tranship/control/secrets"
 )
 
-// Vault keeps the secrets that sign webhooks.
+// Vault keeps the secrets that sign webhooks; its methods are those of
+// [secrets.Store].
 type Vault interface {
-	Put(ctx context.Context, organization uuid.UUID, value string) (secrets.Ref, error)
-	Delete(ctx context.Context, organization uuid.UUID, ref secrets.Ref) error
+	PutSecret(ctx context.Context, a control.Actor, s secrets.Sealed, version int64) (secrets.Secret, error)
+	DeleteSecret(ctx context.Context, a control.Actor, name string, version int64) error
 }
 
 // Service creates, changes and shows rules, and shows and replays deliveries.
 type Service struct {
 	Store Store
 	Vault Vault
+	// Keyring seals those secrets.
+	Keyring *secrets.Keyring
 	Guard Guard
 	Clock control.Clock
 }
@@ -199,22 +201,27 @@ func (s *Service) newSecret(ctx context.Context, a control.Actor, r *Rule) (stri
 		return "", fmt.Errorf("make a signing secret: %w", err)
 	}
 	secret := "whsec_" + base64.StdEncoding.EncodeToString(raw)
-	ref, err := s.Vault.Put(ctx, a.Organization, secret)
+	name, err := uuid.NewV7()
 	if err != nil {
+		return "", fmt.Errorf("make a signing secret: %w", err)
+	}
+	sealed, err := s.Keyring.Seal(a.Organization, "notification-rule."+r.ID.String()+"."+name.String(), secret)
+	if err != nil {
+		return "", fmt.Errorf("make a signing secret: %w", err)
+	}
+	if _, err := s.Vault.PutSecret(ctx, a, sealed, 0); err != nil {
 		return "", fmt.Errorf("store a signing secret: %w", err)
 	}
-	r.Secret, r.SecretPrefix = ref, secret[:len("whsec_")+4]
+	r.Secret, r.SecretPrefix = sealed.Ref(), secret[:len("whsec_")+4]
 	return secret, nil
 }
 
 // forget deletes secrets to which nothing refers any more. One that stays behind
 // does no harm: it is encrypted, and signs nothing.
 func (s *Service) forget(ctx context.Context, a control.Actor, refs ...secrets.Ref) {
-	var errs []error
 	for _, ref := range refs {
-		if ref != "" {
-			errs = append(errs, s.Vault.Delete(context.WithoutCancel(ctx), a.Organization, ref))
+		if ref.Provider() == secrets.ProviderLocal {
+			_ = s.Vault.DeleteSecret(context.WithoutCancel(ctx), a, ref.Name(), secrets.AnyVersion)
 		}
 	}
-	_ = errors.Join(errs...)
 }

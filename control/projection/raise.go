@@ -20,6 +20,8 @@ func (s folding) raise(p events.Payload) error {
 	e := notify.Event{Resources: s.named("")}
 	details := map[string]any{"route": s.r.Route}
 	switch p := p.(type) {
+	case *events.AttemptStarted:
+		e.Type, e.Resources = notify.AttemptStarted, nil
 	case *events.RunStarted:
 		e.Type, e.Message = notify.RunStarted, "started"
 	case *events.RunCompleted:

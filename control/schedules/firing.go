@@ -180,7 +180,8 @@ func judge(s Schedule, o Occurrence, started Started, err error, now time.Time) 
 	case err == nil && len(started.Busy) > 0 && len(started.Runs) == 0:
 		return judgeBusy(s, o, started.Busy, now)
 	case err == nil:
-		o.State, o.Runs, o.Busy, o.ConcludedAt = OccurrenceFired, started.Runs, started.Busy, now
+		o.State, o.Reason, o.Detail = OccurrenceFired, "", ""
+		o.Runs, o.Busy, o.ConcludedAt = started.Runs, started.Busy, now
 		return verdict{o: o, alert: partAlert(s, o)}
 	case errors.As(err, &notFound), errors.As(err, &invalid), errors.As(err, &forbidden):
 		// Park itself alerts.

@@ -171,6 +171,97 @@ type Meta struct {
 	Value string
 }
 
+type MetricsDuration struct {
+	Organization uuid.UUID
+	Hour         time.Time
+	Pipeline     uuid.UUID
+	Source       string
+	Sink         string
+	Resource     string
+	Status       string
+	Class        int32
+	Endings      int64
+}
+
+type MetricsHourly struct {
+	Organization uuid.UUID
+	Hour         time.Time
+	Pipeline     uuid.UUID
+	Source       string
+	Sink         string
+	Resource     string
+	Status       string
+	Runs         int64
+	RowsRead     int64
+	RowsWritten  int64
+	RowsSetAside int64
+	Bytes        int64
+	DurationMs   int64
+	MinMs        int64
+	MaxMs        int64
+	ComputeMs    int64
+	MemoryMibMs  int64
+	CpuMs        int64
+	MovedBytes   int64
+	PeakBytes    int64
+}
+
+type NotificationAttempt struct {
+	Organization uuid.UUID
+	Delivery     uuid.UUID
+	Claim        int64
+	Number       int32
+	At           time.Time
+	Status       int32
+	Error        string
+	TookMs       int64
+}
+
+type NotificationDelivery struct {
+	Organization  uuid.UUID
+	ID            uuid.UUID
+	Rule          uuid.UUID
+	Event         string
+	EventKey      string
+	Pipeline      *uuid.UUID
+	Run           *uuid.UUID
+	Channel       string
+	State         string
+	Payload       []byte
+	Attempts      int32
+	Interruptions int32
+	Claim         int64
+	NextAt        *time.Time
+	Error         string
+	CreatedAt     time.Time
+	SentAt        *time.Time
+}
+
+type NotificationRule struct {
+	Organization      uuid.UUID
+	ID                uuid.UUID
+	Name              string
+	Pipeline          *uuid.UUID
+	Resource          string
+	Events            []string
+	StaleSeconds      int64
+	NoProgressSeconds int64
+	Channel           string
+	Url               string
+	UrlSecret         string
+	Recipients        []string
+	Paused            bool
+	Secret            string
+	OldSecret         string
+	OldUntil          *time.Time
+	SecretPrefix      string
+	WatchAt           *time.Time
+	Version           int64
+	CreatedAt         time.Time
+	UpdatedAt         time.Time
+	DeletedAt         *time.Time
+}
+
 type Organization struct {
 	ID           uuid.UUID
 	Key          string
@@ -276,6 +367,117 @@ type Run struct {
 	LastFact      int64
 	Trigger       json.RawMessage
 	Options       json.RawMessage
+}
+
+type RunCost struct {
+	Organization uuid.UUID
+	Run          uuid.UUID
+	Pipeline     *uuid.UUID
+	At           time.Time
+	ComputeMs    int64
+	MemoryMibMs  int64
+	Bytes        int64
+}
+
+type RunHistory struct {
+	Organization   uuid.UUID
+	Run            uuid.UUID
+	Pipeline       *uuid.UUID
+	PipelineName   string
+	RouteKey       string
+	Version        string
+	Source         string
+	Sink           string
+	Schedule       *uuid.UUID
+	CreatedAt      time.Time
+	Folded         int64
+	Muted          int64
+	State          string
+	Resumable      bool
+	Error          string
+	ErrorClass     string
+	Hint           string
+	StartedAt      *time.Time
+	EndedAt        *time.Time
+	ProgressedAt   *time.Time
+	Attempts       int32
+	Failures       int32
+	Interruptions  int32
+	RowsRead       int64
+	RowsApplied    int64
+	RowsSuperseded int64
+	RowsSkipped    int64
+	RowsSetAside   int64
+	Bytes          int64
+	CpuMs          int64
+	PeakBytes      int64
+	Memo           []byte
+}
+
+type RunResource struct {
+	Organization   uuid.UUID
+	Run            uuid.UUID
+	Resource       string
+	State          string
+	Target         string
+	ReadMode       string
+	WriteMode      string
+	Splits         int32
+	SplitsDone     int32
+	RowsRead       int64
+	RowsApplied    int64
+	RowsSuperseded int64
+	RowsSkipped    int64
+	RowsSetAside   int64
+	Bytes          int64
+	Error          string
+	StartedAt      *time.Time
+	EndedAt        *time.Time
+	Counted        []byte
+}
+
+type Schedule struct {
+	Organization  uuid.UUID
+	ID            uuid.UUID
+	Name          string
+	Pipeline      uuid.UUID
+	Cron          *string
+	EverySeconds  *int64
+	OnceAt        *time.Time
+	TimeZone      string
+	Anchor        *time.Time
+	JitterSeconds int64
+	Overlap       string
+	CatchUp       string
+	CatchUpLimit  int32
+	Options       json.RawMessage
+	State         string
+	Reason        string
+	Version       int64
+	NextInstant   *time.Time
+	NextAt        *time.Time
+	LastInstant   *time.Time
+	CreatedAt     time.Time
+	UpdatedAt     time.Time
+	DeletedAt     *time.Time
+}
+
+type ScheduleOccurrence struct {
+	Organization uuid.UUID
+	Schedule     uuid.UUID
+	Instant      time.Time
+	Pipeline     uuid.UUID
+	State        string
+	Reason       string
+	Detail       string
+	Missed       int32
+	CatchingUp   bool
+	Runs         []uuid.UUID
+	Busy         json.RawMessage
+	Tries        int32
+	DueAt        *time.Time
+	CreatedAt    time.Time
+	ConcludedAt  *time.Time
 }
 
 type Secret struct {
