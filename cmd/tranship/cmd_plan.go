@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -9,14 +8,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
 	"github.com/tranship-io/tranship/engine"
 	"github.com/tranship-io/tranship/engine/runner"
-	"github.com/tranship-io/tranship/internal/compose/ends"
 	"github.com/tranship-io/tranship/pipeline"
-	"github.com/tranship-io/tranship/store/sqlite"
 )
 
 // planned is what plan tells.
@@ -91,19 +87,8 @@ Nothing is changed.`,
 
 // plan plans every resource; failure is an error of one of them, told in its place.
 func (a *app) plan(ctx context.Context, doc *pipeline.Document) (out *planned, failure, err error) {
-	set := ends.Settings(doc.Settings)
-	opt := engine.OpenOptions{Slots: max(set.Slots, 1)}
-	src, err := a.ends(doc).OpenSource(ctx, opt)
-	if err != nil {
-		return nil, nil, fmt.Errorf("open source: %w", err)
-	}
-	defer ends.Close(src)
-	sink, err := a.ends(doc).OpenSink(ctx, opt)
-	if err != nil {
-		return nil, nil, fmt.Errorf("open sink: %w", err)
-	}
-	defer ends.Close(sink)
-	chosen, err := a.ends(doc).Choose(ctx, src)
+	e := a.ends(doc)
+	opt, selected, err := e.Selected(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -113,128 +98,39 @@ func (a *app) plan(ctx context.Context, doc *pipeline.Document) (out *planned, f
 	}
 	if state != nil {
 		defer func() { _ = state.Close() }()
+		opt.State = state
 	}
-	route, err := routeOf(ctx, state, doc.Name, src, sink)
+	found, err := runner.Preview(ctx, opt)
 	if err != nil {
 		return nil, nil, err
 	}
-	p := planning{src: src, sink: sink, state: state, route: route, set: set}
-	if adopter, ok := sink.(engine.Adopter); ok {
-		if p.adopted, err = adopter.Adopt(ctx, route); err != nil {
-			return nil, nil, fmt.Errorf("read the destination's ledger: %w", err)
+	out = &planned{Pipeline: doc.Name, Version: doc.Hash(), Source: found.Source, Sink: found.Sink}
+	for i, p := range found.Resources {
+		r := plannedOf(p)
+		if p.Err != nil {
+			failure = p.Err
 		}
-		p.adopter = true
-	}
-	out = &planned{Pipeline: doc.Name, Version: doc.Hash(), Source: src.Identity(), Sink: sink.Identity()}
-	requests := a.ends(doc).Requests(chosen)
-	for _, q := range requests {
-		p.names = append(p.names, q.Resource)
-	}
-	for i, q := range requests {
-		r, err := p.resource(ctx, q)
-		if err != nil {
-			failure = err
-			r = plannedResource{Resource: q.Resource, Read: q.Read, Write: q.Write, Rows: -1, Bytes: -1, Error: withoutHint(err), Hint: engine.HintOf(err)}
-		}
-		r.Kind = chosen[i].Resource.Kind
+		r.Kind = selected[i].Resource.Kind
 		out.Resources = append(out.Resources, r)
 	}
 	return out, failure, nil
 }
 
-// routeOf names the route as a run would; state may be nil.
-func routeOf(ctx context.Context, state *sqlite.Store, name string, src engine.SourceSession, sink engine.SinkSession) (engine.Route, error) {
-	r := engine.Route{Pipeline: name, Source: src.Identity(), Sink: sink.Identity()}
-	if state == nil {
-		r.Installation = uuid.NewString()
-		return r, nil
+func plannedOf(p runner.PreviewedResource) plannedResource {
+	q := p.Request
+	out := plannedResource{Resource: q.Resource, Read: q.Read, Write: q.Write, Rows: -1, Bytes: -1}
+	if p.Err != nil {
+		out.Error, out.Hint = withoutHint(p.Err), engine.HintOf(p.Err)
+		return out
 	}
-	own, err := state.Installation(ctx)
-	if err != nil {
-		return r, err
-	}
-	r.Installation = own
-	known, ok, err := state.RouteKnown(ctx, r)
-	if err != nil {
-		return r, err
-	}
-	if ok {
-		r.Installation = known
-	}
-	return r, nil
-}
-
-type planning struct {
-	src     engine.SourceSession
-	sink    engine.SinkSession
-	state   *sqlite.Store
-	route   engine.Route
-	set     runner.Settings
-	adopter bool
-	adopted []engine.Adoption
-	names   []string
-}
-
-// cursor is where an incremental read would go on, as the runner decides it: the
-// destination's word where it keeps one, else State's (P3).
-func (p *planning) cursor(ctx context.Context, resource string) ([]byte, error) {
-	if p.state != nil {
-		have, err := p.state.Cursor(ctx, p.route, resource)
-		if err != nil || have.Reset || !p.adopter {
-			if have.Reset {
-				return nil, err
-			}
-			return have.Cursor, err
-		}
-	}
-	for _, ad := range p.adopted {
-		if ad.Installation != p.route.Installation && (p.state != nil || len(p.adopted) > 1) {
-			continue
-		}
-		for _, ar := range ad.Resources {
-			if ar.Resource == resource {
-				return ar.Cursor, nil
-			}
-		}
-	}
-	return nil, nil
-}
-
-func (p *planning) resource(ctx context.Context, q runner.ResourceRequest) (plannedResource, error) {
-	req := engine.PlanRequest{
-		Selection: q.Selection, Read: q.Read, Write: q.Write, Consistency: q.Consistency, Slots: cmp.Or(p.set.Slots, 2),
-		SplitBytes: p.set.SplitBytes, AttemptTime: p.set.AttemptTime, HolderLives: true,
-	}
-	if q.Read == engine.ReadIncremental {
-		c, err := p.cursor(ctx, q.Resource)
-		if err != nil {
-			return plannedResource{}, err
-		}
-		req.Cursor = c
-	}
-	sp, err := p.src.Plan(ctx, req)
-	if err != nil {
-		return plannedResource{}, fmt.Errorf("plan %s: %w", q.Resource, err)
-	}
-	id, err := uuid.NewV7()
-	if err != nil {
-		return plannedResource{}, fmt.Errorf("make run id: %w", err)
-	}
-	t, err := p.sink.Plan(ctx, engine.TargetRequest{
-		Route: p.route, RunID: id.String(), Ordinal: 1, Plan: sp, Read: q.Read, Write: q.Write, Target: q.Target,
-		Verify: cmp.Or(p.set.Verify, engine.VerifyCounts), Policies: q.Policies, Schema: cmp.Or(p.set.Schema, engine.SchemaEvolve),
-		Lineage: p.set.Lineage, Others: p.names, Options: q.Options,
-	})
-	if err != nil {
-		return plannedResource{}, fmt.Errorf("plan target of %s: %w", q.Resource, err)
-	}
+	sp, t := p.Plan.Source, p.Plan.Target
 	return plannedResource{
-		Resource: q.Resource, Target: t.Name, Read: q.Read, Write: q.Write, Cursor: q.Cursor, Continues: req.Cursor != nil,
+		Resource: q.Resource, Target: t.Name, Read: q.Read, Write: q.Write, Cursor: q.Cursor, Continues: p.Continues,
 		Key: append([]string{}, sp.Resource.Schema.Key...), Consistency: sp.Consistency, Technique: t.Technique, Wire: t.Wire,
 		Splits: len(sp.Splits), Rows: sp.Rows, Bytes: sp.Bytes, Coverage: sp.Coverage,
 		Columns: t.Columns, Statements: append([]string{}, t.Statements...),
 		Warnings: append(append([]string{}, sp.Warnings...), t.Warnings...),
-	}, nil
+	}
 }
 
 func (p *planned) print(w io.Writer) error {

@@ -295,3 +295,21 @@ func (a *app) reset(ctx context.Context, resource string) error {
 	_, err = fmt.Fprintf(a.stdout, "%s is reset: the next run reads all of it\n", r.Name)
 	return err
 }
+
+// routeOf names the route as a run would.
+func routeOf(ctx context.Context, state *sqlite.Store, name string, src engine.SourceSession, sink engine.SinkSession) (engine.Route, error) {
+	r := engine.Route{Pipeline: name, Source: src.Identity(), Sink: sink.Identity()}
+	own, err := state.Installation(ctx)
+	if err != nil {
+		return r, err
+	}
+	r.Installation = own
+	known, ok, err := state.RouteKnown(ctx, r)
+	if err != nil {
+		return r, err
+	}
+	if ok {
+		r.Installation = known
+	}
+	return r, nil
+}

@@ -128,9 +128,12 @@ func (r *run) resumePlan(ctx context.Context, plan *engine.RunPlan) error {
 // was reset since, all is read again from there. The destination decides where it
 // keeps a record; State alone only where it doesn't (P3).
 func (r *run) cursorOf(ctx context.Context, resource string) (engine.RouteCursor, error) {
-	have, err := r.State.Cursor(ctx, r.route, resource)
-	if err != nil {
-		return have, fmt.Errorf("load cursor of %s: %w", resource, err)
+	var have engine.RouteCursor
+	if r.State != nil { // a preview may have none
+		var err error
+		if have, err = r.State.Cursor(ctx, r.route, resource); err != nil {
+			return have, fmt.Errorf("load cursor of %s: %w", resource, err)
+		}
 	}
 	if _, ok := r.sink.(engine.Adopter); ok {
 		out := engine.RouteCursor{Reset: have.Reset}

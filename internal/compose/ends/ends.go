@@ -134,17 +134,24 @@ func Settings(s pipeline.Settings) runner.Settings {
 // the engine needs of the document: everything but State and what belongs to the
 // process.
 func (e Ends) Options(ctx context.Context) (runner.Options, error) {
+	opt, _, err := e.Selected(ctx)
+	return opt, err
+}
+
+// Selected is Options with what the document chose of the source, in the order of
+// the options' resources.
+func (e Ends) Selected(ctx context.Context) (runner.Options, []pipeline.Selected, error) {
 	src, err := e.OpenSource(ctx, engine.OpenOptions{})
 	if err != nil {
-		return runner.Options{}, fmt.Errorf("open source: %w", err)
+		return runner.Options{}, nil, fmt.Errorf("open source: %w", err)
 	}
 	defer Close(src)
 	selected, err := e.Choose(ctx, src)
 	if err != nil {
-		return runner.Options{}, err
+		return runner.Options{}, nil, err
 	}
 	return runner.Options{
 		OpenSource: e.OpenSource, OpenSink: e.OpenSink,
 		Pipeline: e.name(), Version: e.Doc.Hash(), Resources: e.Requests(selected), Settings: Settings(e.Doc.Settings),
-	}, nil
+	}, selected, nil
 }
