@@ -83,6 +83,7 @@ CREATE INDEX runs_recent ON runs (organization, created_at, id);
 CREATE INDEX runs_of_pipeline ON runs (organization, pipeline, created_at, id);
 CREATE INDEX runs_of_pipeline_name ON runs (organization, pipeline_name, created_at, id);
 CREATE INDEX runs_in_state ON runs (state, created_at) WHERE state IN ('scheduled', 'requested', 'running', 'paused');
+CREATE INDEX runs_ended ON runs (ended_at) WHERE state IN ('completed', 'failed', 'canceled');
 SELECT tenant('runs');
 SELECT maintained('runs');
 
@@ -99,6 +100,7 @@ CREATE TABLE resources (
     FOREIGN KEY (organization, run) REFERENCES runs (organization, id) ON DELETE CASCADE
 );
 SELECT tenant('resources');
+SELECT maintained('resources', 'SELECT, DELETE');
 
 CREATE TABLE splits (
     organization uuid NOT NULL,
@@ -124,6 +126,7 @@ CREATE TABLE splits (
 ) WITH (fillfactor = 80);
 CREATE INDEX splits_open ON splits (organization, run, kind, resource_seq, seq) WHERE NOT done;
 SELECT tenant('splits');
+SELECT maintained('splits', 'SELECT, DELETE');
 
 -- Leases: one row per place of a run's workers.
 CREATE TABLE slots (
@@ -154,6 +157,7 @@ CREATE TABLE artifacts (
     FOREIGN KEY (organization, run) REFERENCES runs (organization, id) ON DELETE CASCADE
 );
 SELECT tenant('artifacts');
+SELECT maintained('artifacts', 'SELECT, DELETE');
 
 -- Row ids of the next run's window: 16 bytes each, one row a commit.
 CREATE TABLE seen_rows (
@@ -166,6 +170,7 @@ CREATE TABLE seen_rows (
     FOREIGN KEY (organization, run) REFERENCES runs (organization, id) ON DELETE CASCADE
 );
 SELECT tenant('seen_rows');
+SELECT maintained('seen_rows', 'SELECT, DELETE');
 
 -- What happened, numbered per run without gaps. Partitioned by the run's id,
 -- whose first 48 bits are its time (P27).
@@ -200,9 +205,10 @@ RETURN (lpad(to_hex((extract(epoch FROM t) * 1000)::bigint), 12, '0') || '000000
 
 -- +goose StatementBegin
 -- Makes the partitions of facts from the current month to so many months ahead.
--- A month whose runs are in facts_other already stays there.
+-- A month whose facts are in facts_other already stays there. Only an owner may
+-- make partitions; tables are locked in the order of a commit.
 CREATE FUNCTION make_fact_partitions(ahead integer) RETURNS integer
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = tranship AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = tranship SET lock_timeout = '1s' AS $$
 DECLARE
     month timestamptz;
     name  text;
@@ -210,23 +216,57 @@ DECLARE
 BEGIN
     PERFORM pg_advisory_xact_lock(hashtextextended('tranship.facts', 0));
     FOR i IN 0..ahead LOOP
-        month := date_trunc('month', now(), 'UTC') + make_interval(months => i);
+        month := (date_trunc('month', now() AT TIME ZONE 'UTC') + make_interval(months => i)) AT TIME ZONE 'UTC';
         name := 'facts_' || to_char(month AT TIME ZONE 'UTC', 'YYYYMM');
         CONTINUE WHEN to_regclass(name) IS NOT NULL;
-        CONTINUE WHEN EXISTS (SELECT FROM facts_other WHERE run >= uuid_at(month) AND run < uuid_at(month + interval '1 month'));
-        EXECUTE format('CREATE TABLE %I (LIKE facts INCLUDING ALL)', name);
-        EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', name);
-        EXECUTE format('ALTER TABLE %I FORCE ROW LEVEL SECURITY', name);
-        EXECUTE format('ALTER TABLE facts ATTACH PARTITION %I FOR VALUES FROM (%L) TO (%L)',
-            name, uuid_at(month), uuid_at(month + interval '1 month'));
-        made := made + 1;
+        BEGIN
+            LOCK TABLE runs IN SHARE ROW EXCLUSIVE MODE;
+            EXECUTE format('CREATE TABLE %I (LIKE facts INCLUDING ALL)', name);
+            EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', name);
+            EXECUTE format('ALTER TABLE %I FORCE ROW LEVEL SECURITY', name);
+            EXECUTE format('ALTER TABLE facts ATTACH PARTITION %I FOR VALUES FROM (%L) TO (%L)',
+                name, uuid_at(month), uuid_at(month + interval '1 month'));
+            made := made + 1;
+        EXCEPTION WHEN check_violation THEN
+            NULL;
+        END;
     END LOOP;
     RETURN made;
 END
 $$;
 -- +goose StatementEnd
-REVOKE ALL ON FUNCTION make_fact_partitions FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION make_fact_partitions TO tranship_maintenance;
+
+-- +goose StatementBegin
+-- Drops a month of facts, as YYYYMM. The caller has seen to its age.
+CREATE FUNCTION drop_fact_partition(month text) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = tranship SET lock_timeout = '1s' AS $$
+BEGIN
+    IF month !~ '^[0-9]{6}$' THEN
+        RAISE EXCEPTION 'a month is YYYYMM, not %', month;
+    END IF;
+    LOCK TABLE runs, facts IN ACCESS EXCLUSIVE MODE;
+    EXECUTE format('DROP TABLE %I', 'facts_' || month);
+END
+$$;
+-- +goose StatementEnd
+
+-- +goose StatementBegin
+-- The months of facts, as YYYYMM, whose runs all have ended and are older than that.
+CREATE FUNCTION old_fact_partitions(older interval) RETURNS SETOF text
+LANGUAGE sql STABLE SET search_path = tranship AS $$
+    SELECT m.month FROM (
+        SELECT right(c.relname, 6) AS month, to_date(right(c.relname, 6), 'YYYYMM')::timestamp AT TIME ZONE 'UTC' AS begins
+        FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+        WHERE i.inhparent = 'facts'::regclass AND c.relname ~ '^facts_[0-9]{6}$'
+    ) m
+    WHERE m.begins + interval '1 month' <= now() - older AND NOT EXISTS (
+        SELECT FROM runs r WHERE r.state IN ('scheduled', 'requested', 'running', 'paused')
+            AND r.id >= uuid_at(m.begins) AND r.id < uuid_at(m.begins + interval '1 month'))
+    ORDER BY 1
+$$;
+-- +goose StatementEnd
+REVOKE ALL ON FUNCTION make_fact_partitions, drop_fact_partition, old_fact_partitions FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION make_fact_partitions, drop_fact_partition, old_fact_partitions TO tranship_maintenance;
 SELECT make_fact_partitions(2);
 
 -- The outbox: facts that are committed and not yet passed on. Written with them,

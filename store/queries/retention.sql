@@ -1,0 +1,73 @@
+-- What is too old is deleted, some rows a transaction: @most.
+
+-- name: OldFactPartitions :many
+SELECT old_fact_partitions(make_interval(secs => @seconds::float8))::text AS month;
+
+-- name: DropFactPartition :exec
+SELECT drop_fact_partition(@month);
+
+-- name: MakeFactPartitions :one
+SELECT make_fact_partitions(@ahead)::integer AS made;
+
+-- name: DeleteOldFacts :execrows
+-- Those outside of the months' partitions.
+DELETE FROM facts f USING (
+    SELECT o.organization, o.run, o.number FROM facts o JOIN runs r ON r.organization = o.organization AND r.id = o.run
+    WHERE o.run < uuid_at(now() - make_interval(secs => @seconds::float8)) AND r.state IN ('completed', 'failed', 'canceled')
+    ORDER BY o.run LIMIT @most
+) d WHERE f.organization = d.organization AND f.run = d.run AND f.number = d.number;
+
+-- name: DeleteOldAudit :execrows
+DELETE FROM audit_log a USING (
+    SELECT organization, id FROM audit_log WHERE at < now() - make_interval(secs => @seconds::float8) ORDER BY at LIMIT @most
+) d WHERE a.organization = d.organization AND a.id = d.id;
+
+-- name: DeleteOldIdempotency :execrows
+DELETE FROM idempotency i USING (
+    SELECT organization, key, kind FROM idempotency WHERE created_at < now() - make_interval(secs => @seconds::float8) ORDER BY created_at LIMIT @most
+) d WHERE i.organization = d.organization AND i.key = d.key AND i.kind = d.kind;
+
+-- name: DeleteOldPlans :execrows
+-- What workers needed of runs that will not go on; run and facts stay.
+DELETE FROM resources p USING (
+    SELECT o.organization, o.run, o.seq FROM runs r JOIN resources o ON o.organization = r.organization AND o.run = r.id
+    WHERE r.state IN ('completed', 'failed', 'canceled') AND NOT r.resumable AND r.ended_at < now() - make_interval(secs => @seconds::float8)
+    ORDER BY r.ended_at LIMIT @most
+) d WHERE p.organization = d.organization AND p.run = d.run AND p.seq = d.seq;
+
+-- name: DeleteOldSplits :execrows
+DELETE FROM splits p USING (
+    SELECT o.organization, o.run, o.id FROM runs r JOIN splits o ON o.organization = r.organization AND o.run = r.id
+    WHERE r.state IN ('completed', 'failed', 'canceled') AND NOT r.resumable AND r.ended_at < now() - make_interval(secs => @seconds::float8)
+    ORDER BY r.ended_at LIMIT @most
+) d WHERE p.organization = d.organization AND p.run = d.run AND p.id = d.id;
+
+-- name: DeleteOldArtifacts :execrows
+DELETE FROM artifacts p USING (
+    SELECT o.organization, o.run, o.resource, o.name FROM runs r JOIN artifacts o ON o.organization = r.organization AND o.run = r.id
+    WHERE r.state IN ('completed', 'failed', 'canceled') AND NOT r.resumable AND r.ended_at < now() - make_interval(secs => @seconds::float8)
+    ORDER BY r.ended_at LIMIT @most
+) d WHERE p.organization = d.organization AND p.run = d.run AND p.resource = d.resource AND p.name = d.name;
+
+-- name: DeleteOldSeenRows :execrows
+DELETE FROM seen_rows p USING (
+    SELECT o.organization, o.run, o.resource, o.id FROM runs r JOIN seen_rows o ON o.organization = r.organization AND o.run = r.id
+    WHERE r.state IN ('completed', 'failed', 'canceled') AND NOT r.resumable AND r.ended_at < now() - make_interval(secs => @seconds::float8)
+    ORDER BY r.ended_at LIMIT @most
+) d WHERE p.organization = d.organization AND p.run = d.run AND p.resource = d.resource AND p.id = d.id;
+
+-- name: DeleteOldRuns :execrows
+-- With all that they have. A route's ordinals are kept with the route.
+DELETE FROM runs r USING (
+    SELECT organization, id FROM runs
+    WHERE state IN ('completed', 'failed', 'canceled') AND ended_at < now() - make_interval(secs => @seconds::float8)
+    ORDER BY ended_at LIMIT @most
+) d WHERE r.organization = d.organization AND r.id = d.id;
+
+-- name: TakeRetention :one
+-- Who gets a row deletes what is old today; the others need not.
+UPDATE meta SET value = now()::text WHERE key = 'retained_at' AND value::timestamptz <= now() - interval '1 day'
+RETURNING (now() + interval '1 day')::timestamptz AS next;
+
+-- name: NextRetention :one
+SELECT (value::timestamptz + interval '1 day')::timestamptz AS next FROM meta WHERE key = 'retained_at';
