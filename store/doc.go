@@ -31,4 +31,31 @@
 // so that tranship_app sees the rows of the transaction's organization alone,
 // and tranship_maintenance those of all. [DB.Tx] sets the organization (P26);
 // without one, a query fails.
+//
+// # Order of locks
+//
+// Rows are locked in this order, and rows of one table by their ids, so that
+// transactions wait for each other in one direction:
+//
+//  1. rows of the organization's desk: members, keys, connections, secrets,
+//     pipelines, rules, schedules and then their occurrences
+//  2. routes
+//  3. runs
+//  4. slots, splits, resources, cursors, artifacts, attempt offers
+//  5. facts and their relays, which are only inserted; who takes a relay's rows
+//     deletes them and locks no run
+//  6. the history of runs, then metrics, then deliveries
+//  7. last of all, the advisory lock of arming
+//
+// A run's row is locked before anything of the run is written, and with it
+// whatever a worker does is decided: its facts have no gaps, and its fence is
+// read in a statement after the lock was got (invariant 2). Three writes lock
+// nothing of the run but one row of step 4, after which they lock no more: the
+// renewal of a lease, and an offer's sending and acceptance. Whoever only reads
+// locks nothing. Locks are FOR NO KEY UPDATE wherever other rows refer to the
+// locked one, since each insertion of those takes FOR KEY SHARE.
+//
+// Creating and dropping months of facts locks whole tables, runs before facts,
+// and gives up after a second. A deadlock that happens all the same is no
+// caller's business: the transaction is run again.
 package store

@@ -26,13 +26,18 @@ type Retention struct {
 	Runs time.Duration
 	// Audit is the audit log. 0 means 400 days.
 	Audit time.Duration
+	// Deliveries are notifications that were sent or given up. 0 means 90 days.
+	Deliveries time.Duration
+	// Occurrences are instants of schedules that are concluded. 0 means 90 days;
+	// at least 15 (P27).
+	Occurrences time.Duration
 	// Idempotency are keys of requests. 0 means 16 days; at least 15 (P27).
 	Idempotency time.Duration
 }
 
-// leastIdempotency: a queue may deliver a message for 14 days, and what it
+// leastMemory: a queue may deliver a message for 14 days, and what it
 // repeats must be known until then (P27).
-const leastIdempotency = 15 * day
+const leastMemory = 15 * day
 
 // retentionBatch bounds the rows of a transaction, so that locks are short.
 const retentionBatch = 5000
@@ -67,7 +72,13 @@ func (r Retention) jobs() []retentionJob {
 		{"audit log", keep(r.Audit, 400*day), func(ctx context.Context, q *db.Queries, s float64) (int64, error) {
 			return q.DeleteOldAudit(ctx, db.DeleteOldAuditParams{Seconds: s, Most: retentionBatch})
 		}},
-		{"idempotency keys", atLeast(keep(r.Idempotency, 16*day), leastIdempotency), func(ctx context.Context, q *db.Queries, s float64) (int64, error) {
+		{"deliveries", keep(r.Deliveries, 90*day), func(ctx context.Context, q *db.Queries, s float64) (int64, error) {
+			return q.DeleteOldDeliveries(ctx, db.DeleteOldDeliveriesParams{Seconds: s, Most: retentionBatch})
+		}},
+		{"occurrences", atLeast(keep(r.Occurrences, 90*day), leastMemory), func(ctx context.Context, q *db.Queries, s float64) (int64, error) {
+			return q.DeleteOldOccurrences(ctx, db.DeleteOldOccurrencesParams{Seconds: s, Most: retentionBatch})
+		}},
+		{"idempotency keys", atLeast(keep(r.Idempotency, 16*day), leastMemory), func(ctx context.Context, q *db.Queries, s float64) (int64, error) {
 			return q.DeleteOldIdempotency(ctx, db.DeleteOldIdempotencyParams{Seconds: s, Most: retentionBatch})
 		}},
 	}

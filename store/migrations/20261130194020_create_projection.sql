@@ -24,7 +24,7 @@ CREATE TABLE run_history (
         ('', 'scheduled', 'requested', 'running', 'paused', 'completed', 'failed', 'canceled')),
     resumable       boolean NOT NULL DEFAULT false,
     error           text NOT NULL DEFAULT '',
-    error_class     text NOT NULL DEFAULT '',
+    error_class     text NOT NULL DEFAULT '' CHECK (error_class IN ('', 'retryable', 'permanent', 'bug')),
     hint            text NOT NULL DEFAULT '',
     started_at      timestamptz,
     ended_at        timestamptz,

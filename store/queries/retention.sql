@@ -71,3 +71,16 @@ RETURNING (now() + interval '1 day')::timestamptz AS next;
 
 -- name: NextRetention :one
 SELECT (value::timestamptz + interval '1 day')::timestamptz AS next FROM meta WHERE key = 'retained_at';
+
+-- name: DeleteOldDeliveries :execrows
+-- Those that are settled, with their attempts.
+DELETE FROM notification_deliveries n USING (
+    SELECT organization, id FROM notification_deliveries
+    WHERE next_at IS NULL AND created_at < now() - make_interval(secs => @seconds::float8) ORDER BY created_at LIMIT @most
+) d WHERE n.organization = d.organization AND n.id = d.id;
+
+-- name: DeleteOldOccurrences :execrows
+DELETE FROM schedule_occurrences o USING (
+    SELECT organization, schedule, instant FROM schedule_occurrences
+    WHERE concluded_at < now() - make_interval(secs => @seconds::float8) ORDER BY concluded_at LIMIT @most
+) d WHERE o.organization = d.organization AND o.schedule = d.schedule AND o.instant = d.instant;

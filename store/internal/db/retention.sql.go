@@ -50,6 +50,27 @@ func (q *Queries) DeleteOldAudit(ctx context.Context, arg DeleteOldAuditParams) 
 	return result.RowsAffected(), nil
 }
 
+const deleteOldDeliveries = `-- name: DeleteOldDeliveries :execrows
+DELETE FROM notification_deliveries n USING (
+    SELECT organization, id FROM notification_deliveries
+    WHERE next_at IS NULL AND created_at < now() - make_interval(secs => $1::float8) ORDER BY created_at LIMIT $2
+) d WHERE n.organization = d.organization AND n.id = d.id
+`
+
+type DeleteOldDeliveriesParams struct {
+	Seconds float64
+	Most    int32
+}
+
+// Those that are settled, with their attempts.
+func (q *Queries) DeleteOldDeliveries(ctx context.Context, arg DeleteOldDeliveriesParams) (int64, error) {
+	result, err := q.db.Exec(ctx, deleteOldDeliveries, arg.Seconds, arg.Most)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const deleteOldFacts = `-- name: DeleteOldFacts :execrows
 DELETE FROM facts f USING (
     SELECT o.organization, o.run, o.number FROM facts o JOIN runs r ON r.organization = o.organization AND r.id = o.run
@@ -85,6 +106,26 @@ type DeleteOldIdempotencyParams struct {
 
 func (q *Queries) DeleteOldIdempotency(ctx context.Context, arg DeleteOldIdempotencyParams) (int64, error) {
 	result, err := q.db.Exec(ctx, deleteOldIdempotency, arg.Seconds, arg.Most)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
+const deleteOldOccurrences = `-- name: DeleteOldOccurrences :execrows
+DELETE FROM schedule_occurrences o USING (
+    SELECT organization, schedule, instant FROM schedule_occurrences
+    WHERE concluded_at < now() - make_interval(secs => $1::float8) ORDER BY concluded_at LIMIT $2
+) d WHERE o.organization = d.organization AND o.schedule = d.schedule AND o.instant = d.instant
+`
+
+type DeleteOldOccurrencesParams struct {
+	Seconds float64
+	Most    int32
+}
+
+func (q *Queries) DeleteOldOccurrences(ctx context.Context, arg DeleteOldOccurrencesParams) (int64, error) {
+	result, err := q.db.Exec(ctx, deleteOldOccurrences, arg.Seconds, arg.Most)
 	if err != nil {
 		return 0, err
 	}
