@@ -1392,6 +1392,9 @@ type RunInput struct {
 
 	// Pipeline Name or id.
 	Pipeline string `json:"pipeline"`
+
+	// Restart Begin a new run even if the latest one failed and could go on.
+	Restart bool `json:"restart,omitempty,omitzero"`
 }
 
 // RunList defines model for RunList.
@@ -2825,7 +2828,7 @@ type ClientInterface interface {
 
 	// StartRunWithBody Start a pipeline
 	//
-	// Makes one run for each route of the pipeline.
+	// Makes one run for each route of the pipeline. Where the latest run of a route failed, can be resumed and is of the same version and options, it goes on instead, unless restart is true.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -2834,7 +2837,7 @@ type ClientInterface interface {
 
 	// StartRun Start a pipeline
 	//
-	// Makes one run for each route of the pipeline.
+	// Makes one run for each route of the pipeline. Where the latest run of a route failed, can be resumed and is of the same version and options, it goes on instead, unless restart is true.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -4216,7 +4219,7 @@ func (c *Client) ListRuns(ctx context.Context, params *ListRunsParams, reqEditor
 
 // StartRunWithBody Start a pipeline
 //
-// Makes one run for each route of the pipeline.
+// Makes one run for each route of the pipeline. Where the latest run of a route failed, can be resumed and is of the same version and options, it goes on instead, unless restart is true.
 //
 // Takes any type of body and a specified content type.
 //
@@ -4235,7 +4238,7 @@ func (c *Client) StartRunWithBody(ctx context.Context, params *StartRunParams, c
 
 // StartRun Start a pipeline
 //
-// Makes one run for each route of the pipeline.
+// Makes one run for each route of the pipeline. Where the latest run of a route failed, can be resumed and is of the same version and options, it goes on instead, unless restart is true.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -10221,7 +10224,7 @@ type ClientWithResponsesInterface interface {
 
 	// StartRunWithBodyWithResponse Start a pipeline
 	//
-	// Makes one run for each route of the pipeline.
+	// Makes one run for each route of the pipeline. Where the latest run of a route failed, can be resumed and is of the same version and options, it goes on instead, unless restart is true.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -10230,7 +10233,7 @@ type ClientWithResponsesInterface interface {
 
 	// StartRunWithResponse Start a pipeline
 	//
-	// Makes one run for each route of the pipeline.
+	// Makes one run for each route of the pipeline. Where the latest run of a route failed, can be resumed and is of the same version and options, it goes on instead, unless restart is true.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -15584,7 +15587,7 @@ func (c *ClientWithResponses) ListRunsWithResponse(ctx context.Context, params *
 
 // StartRunWithBodyWithResponse Start a pipeline
 //
-// Makes one run for each route of the pipeline.
+// Makes one run for each route of the pipeline. Where the latest run of a route failed, can be resumed and is of the same version and options, it goes on instead, unless restart is true.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -15599,7 +15602,7 @@ func (c *ClientWithResponses) StartRunWithBodyWithResponse(ctx context.Context, 
 
 // StartRunWithResponse Start a pipeline
 //
-// Makes one run for each route of the pipeline.
+// Makes one run for each route of the pipeline. Where the latest run of a route failed, can be resumed and is of the same version and options, it goes on instead, unless restart is true.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //

@@ -2,50 +2,164 @@ package server
 
 import (
 	"context"
+	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/tranship-io/tranship/api/internal/rest"
+	"github.com/tranship-io/tranship/control"
+	"github.com/tranship-io/tranship/control/runs"
+	"github.com/tranship-io/tranship/engine"
+	"github.com/tranship-io/tranship/events"
 )
 
-func (o *operations) ListRuns(context.Context, rest.ListRunsRequestObject) (rest.ListRunsResponseObject, error) {
-	return nil, errNotHere
+func runFrom(r runs.Run) rest.Run {
+	return rest.Run{
+		Id: r.ID, Pipeline: r.Title, PipelineId: r.Pipeline, PipelineVersion: r.Number, Version: r.Hash, Route: r.Route,
+		State: rest.RunState(r.State), Resumable: r.Resumable, Desired: string(r.Desired),
+		Error: r.Error, ErrorClass: string(r.Class), Hint: r.Hint,
+		Trigger: string(r.Trigger.Kind), ScheduleId: r.Trigger.Schedule, Occurrence: r.Trigger.Occurrence,
+		Options:  rest.RunOptions{FullRefresh: r.Options.FullRefresh, Only: r.Options.Only},
+		Attempts: r.Attempts, Interruptions: r.Interruptions, LastFact: r.LastFact,
+		RowsRead: r.Totals.Read, RowsWritten: r.Totals.Written, Bytes: r.Totals.Bytes,
+		CreatedAt: r.CreatedAt, StartedAt: r.StartedAt, EndedAt: r.EndedAt,
+	}
 }
 
-func (o *operations) StartRun(context.Context, rest.StartRunRequestObject) (rest.StartRunResponseObject, error) {
-	return nil, errNotHere
+func runList(l control.List[runs.Run]) rest.RunList {
+	return rest.RunList{Items: each(l.Items, runFrom), Next: next(l.Next)}
 }
 
-func (o *operations) GetRun(context.Context, rest.GetRunRequestObject) (rest.GetRunResponseObject, error) {
-	return nil, errNotHere
+// ListRuns lists runs.
+func (o *operations) ListRuns(ctx context.Context, r rest.ListRunsRequestObject) (rest.ListRunsResponseObject, error) {
+	p := r.Params
+	f := runs.Filter{Pipeline: p.Pipeline, From: p.CreatedFrom, Before: p.CreatedBefore,
+		States: each(p.State, func(s rest.RunState) engine.RunState { return engine.RunState(s) })}
+	l, err := o.Runs.List(ctx, actorOf(ctx), f, page(p.Limit, p.After))
+	if err != nil {
+		return nil, err
+	}
+	return rest.ListRuns200JSONResponse(runList(l)), nil
 }
 
-func (o *operations) CancelRun(context.Context, rest.CancelRunRequestObject) (rest.CancelRunResponseObject, error) {
-	return nil, errNotHere
+// StartRun starts a pipeline's runs.
+func (o *operations) StartRun(ctx context.Context, r rest.StartRunRequestObject) (rest.StartRunResponseObject, error) {
+	started, err := o.Runs.Start(ctx, actorOf(ctx), runs.StartRequest{
+		Pipeline: r.Body.Pipeline, Restart: r.Body.Restart,
+		Options: runs.Options{FullRefresh: r.Body.Options.FullRefresh, Only: r.Body.Options.Only},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return rest.StartRun202JSONResponse(runList(control.List[runs.Run]{Items: started.Runs})), nil
 }
 
-func (o *operations) ListFacts(context.Context, rest.ListFactsRequestObject) (rest.ListFactsResponseObject, error) {
-	return nil, errNotHere
+// GetRun answers with a run.
+func (o *operations) GetRun(ctx context.Context, r rest.GetRunRequestObject) (rest.GetRunResponseObject, error) {
+	x, err := o.Runs.Get(ctx, actorOf(ctx), r.Id)
+	if err != nil {
+		return nil, err
+	}
+	return rest.GetRun200JSONResponse(runFrom(x)), nil
 }
 
-func (o *operations) GetRunLogs(context.Context, rest.GetRunLogsRequestObject) (rest.GetRunLogsResponseObject, error) {
-	return nil, errNotHere
+// steer does one of the things that an operator does to a run.
+func (o *operations) steer(ctx context.Context, id uuid.UUID, do func(*runs.Service, context.Context, control.Actor, uuid.UUID) (runs.Run, error)) (rest.Run, error) {
+	x, err := do(o.Runs, ctx, actorOf(ctx), id)
+	return runFrom(x), err
 }
 
-func (o *operations) PauseRun(context.Context, rest.PauseRunRequestObject) (rest.PauseRunResponseObject, error) {
-	return nil, errNotHere
+// PauseRun pauses a run.
+func (o *operations) PauseRun(ctx context.Context, r rest.PauseRunRequestObject) (rest.PauseRunResponseObject, error) {
+	x, err := o.steer(ctx, r.Id, (*runs.Service).Pause)
+	if err != nil {
+		return nil, err
+	}
+	return rest.PauseRun202JSONResponse(x), nil
 }
 
-func (o *operations) GetReceipt(context.Context, rest.GetReceiptRequestObject) (rest.GetReceiptResponseObject, error) {
-	return nil, errNotHere
+// ResumeRun resumes a run.
+func (o *operations) ResumeRun(ctx context.Context, r rest.ResumeRunRequestObject) (rest.ResumeRunResponseObject, error) {
+	x, err := o.steer(ctx, r.Id, (*runs.Service).Resume)
+	if err != nil {
+		return nil, err
+	}
+	return rest.ResumeRun202JSONResponse(x), nil
 }
 
-func (o *operations) ListRunResources(context.Context, rest.ListRunResourcesRequestObject) (rest.ListRunResourcesResponseObject, error) {
-	return nil, errNotHere
+// CancelRun cancels a run.
+func (o *operations) CancelRun(ctx context.Context, r rest.CancelRunRequestObject) (rest.CancelRunResponseObject, error) {
+	x, err := o.steer(ctx, r.Id, (*runs.Service).Cancel)
+	if err != nil {
+		return nil, err
+	}
+	return rest.CancelRun202JSONResponse(x), nil
 }
 
-func (o *operations) ResumeRun(context.Context, rest.ResumeRunRequestObject) (rest.ResumeRunResponseObject, error) {
-	return nil, errNotHere
+// RetryRun resumes a failed run or starts its successor.
+func (o *operations) RetryRun(ctx context.Context, r rest.RetryRunRequestObject) (rest.RetryRunResponseObject, error) {
+	x, err := o.steer(ctx, r.Id, (*runs.Service).Retry)
+	if err != nil {
+		return nil, err
+	}
+	return rest.RetryRun202JSONResponse(x), nil
 }
 
-func (o *operations) RetryRun(context.Context, rest.RetryRunRequestObject) (rest.RetryRunResponseObject, error) {
-	return nil, errNotHere
+// ListFacts lists a run's facts, waiting for the first one.
+func (o *operations) ListFacts(ctx context.Context, r rest.ListFactsRequestObject) (rest.ListFactsResponseObject, error) {
+	var wait time.Duration
+	if r.Params.Wait != "" {
+		var err error
+		if wait, err = time.ParseDuration(r.Params.Wait); err != nil {
+			return nil, control.Invalid("wait", "write it as 20s", "%q is no duration", r.Params.Wait)
+		}
+	}
+	facts, over, err := o.Runs.Facts(ctx, actorOf(ctx), r.Id, r.Params.After, wait, page(r.Params.Limit, "").Size())
+	if err != nil {
+		return nil, err
+	}
+	out := rest.FactList{Items: each(facts, func(f events.Fact) rest.Fact {
+		return rest.Fact{Number: f.Number, Type: string(f.Type), Version: f.Version, At: f.At, Data: f.Payload}
+	})}
+	if !over {
+		last := r.Params.After
+		if len(facts) > 0 {
+			last = facts[len(facts)-1].Number
+		}
+		out.Next = &last
+	}
+	return rest.ListFacts200JSONResponse(out), nil
+}
+
+// ListRunResources lists a run's resources.
+func (o *operations) ListRunResources(ctx context.Context, r rest.ListRunResourcesRequestObject) (rest.ListRunResourcesResponseObject, error) {
+	l, err := o.Runs.Resources(ctx, actorOf(ctx), r.Id, page(r.Params.Limit, r.Params.After))
+	if err != nil {
+		return nil, err
+	}
+	return rest.ListRunResources200JSONResponse{Next: next(l.Next), Items: each(l.Items, func(x runs.Resource) rest.RunResource {
+		return rest.RunResource{
+			Resource: x.Name, Target: x.Target, Read: string(x.Read), Write: string(x.Write), State: x.State, Error: x.Error,
+			RowsRead: x.Totals.Read, RowsWritten: x.Totals.Applied, RowsSuperseded: x.Totals.Superseded, RowsSkipped: x.Totals.Skipped,
+			RowsSetAside: x.Totals.SetAside, Bytes: x.Totals.Bytes, Splits: x.Splits, SplitsDone: x.SplitsDone,
+		}
+	})}, nil
+}
+
+// GetReceipt answers with a run's receipt.
+func (o *operations) GetReceipt(ctx context.Context, r rest.GetReceiptRequestObject) (rest.GetReceiptResponseObject, error) {
+	receipt, err := o.Runs.Receipt(ctx, actorOf(ctx), r.Id)
+	if err != nil {
+		return nil, err
+	}
+	return rest.GetReceipt200JSONResponse(receipt), nil
+}
+
+// GetRunLogs says where the logs of a run's workers are.
+func (o *operations) GetRunLogs(ctx context.Context, r rest.GetRunLogsRequestObject) (rest.GetRunLogsResponseObject, error) {
+	x, err := o.Runs.Get(ctx, actorOf(ctx), r.Id)
+	if err != nil {
+		return nil, err
+	}
+	return rest.GetRunLogs200JSONResponse{Kind: "stderr", Hint: "the processes of tranship serve write their logs to standard error: look for run=" + x.ID.String()}, nil
 }

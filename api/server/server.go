@@ -17,6 +17,7 @@ import (
 	"github.com/tranship-io/tranship/api/internal/rest"
 	"github.com/tranship-io/tranship/control"
 	"github.com/tranship-io/tranship/control/access"
+	"github.com/tranship-io/tranship/control/runs"
 )
 
 // Config is what a handler needs.
@@ -49,6 +50,7 @@ type Config struct {
 // answers 501.
 type Services struct {
 	Access *access.Service
+	Runs   *runs.Service
 }
 
 // has tells whether the operations of a tag have their service.
@@ -56,6 +58,8 @@ func (s Services) has(tag string) bool {
 	switch tag {
 	case "access":
 		return s.Access != nil
+	case "runs":
+		return s.Runs != nil
 	}
 	return true
 }

@@ -183,7 +183,7 @@ request (a plain run goes on), 4 canceled.`,
 	root.AddCommand(
 		a.initCommand(), a.connectorsCommand(), a.checkCommand(), a.discoverCommand(), a.inspectCommand(),
 		a.planCommand(), a.runCommand(), a.runsCommand(), a.showCommand(), a.cancelCommand(), a.pauseCommand(),
-		a.resetCommand(), a.schemaCommand(), a.versionCommand(),
+		a.resetCommand(), a.schemaCommand(), a.serveCommand(), a.versionCommand(),
 	)
 	root.InitDefaultCompletionCmd()
 	return root

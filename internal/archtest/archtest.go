@@ -64,6 +64,7 @@ var rooms = []room{
 	{name: "api", may: append([]string{"control", "pipeline"}, dataPlane...), testsMay: append([]string{"api/client"}, forTests...)},
 	{name: "internal/awsadapter", may: append([]string{"control"}, dataPlane...), testsMay: forTests},
 	{name: "internal/compose/*", may: below(), testsMay: forTests},
+	{name: "internal/compose/serve", may: append(below(), "internal/compose/*"), testsMay: append([]string{"api/client"}, forTests...)},
 	{name: "functions/*", may: append(below(), "internal/compose/*"), testsMay: forTests},
 	{name: "localstack", may: []string{"events", "api/client"}, testsMay: forTests},
 	{

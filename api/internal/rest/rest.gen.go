@@ -1392,6 +1392,9 @@ type RunInput struct {
 
 	// Pipeline Name or id.
 	Pipeline string `json:"pipeline"`
+
+	// Restart Begin a new run even if the latest one failed and could go on.
+	Restart bool `json:"restart,omitempty,omitzero"`
 }
 
 // RunList defines model for RunList.

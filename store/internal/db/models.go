@@ -50,6 +50,8 @@ type AttemptOffer struct {
 	NotBefore    time.Time
 	Expires      *time.Time
 	Sends        int32
+	Number       int64
+	Holder       string
 }
 
 type AuditLog struct {
@@ -343,30 +345,36 @@ type RouteName struct {
 }
 
 type Run struct {
-	Organization  uuid.UUID
-	ID            uuid.UUID
-	Pipeline      *uuid.UUID
-	PipelineName  string
-	Version       string
-	RouteKey      string
-	Route         *uuid.UUID
-	Ordinal       *int64
-	State         string
-	Resumable     bool
-	Desired       string
-	Error         string
-	ErrorClass    string
-	CreatedAt     time.Time
-	StartedAt     *time.Time
-	EndedAt       *time.Time
-	ProgressedAt  *time.Time
-	Attempts      int32
-	Interruptions int32
-	Planned       bool
-	Receipt       []byte
-	LastFact      int64
-	Trigger       json.RawMessage
-	Options       json.RawMessage
+	Organization   uuid.UUID
+	ID             uuid.UUID
+	Pipeline       *uuid.UUID
+	PipelineName   string
+	Version        string
+	RouteKey       string
+	Route          *uuid.UUID
+	Ordinal        *int64
+	State          string
+	Resumable      bool
+	Desired        string
+	Error          string
+	ErrorClass     string
+	CreatedAt      time.Time
+	StartedAt      *time.Time
+	EndedAt        *time.Time
+	ProgressedAt   *time.Time
+	Attempts       int32
+	Interruptions  int32
+	Planned        bool
+	Receipt        []byte
+	LastFact       int64
+	Trigger        json.RawMessage
+	Options        json.RawMessage
+	Title          string
+	PipelineNumber int64
+	Hint           string
+	Failures       int32
+	Policy         json.RawMessage
+	Slots          int32
 }
 
 type RunCost struct {

@@ -517,7 +517,7 @@ func (q *Queries) GetResourcePlan(ctx context.Context, arg GetResourcePlanParams
 }
 
 const getRun = `-- name: GetRun :one
-SELECT r.organization, r.id, r.pipeline, r.pipeline_name, r.version, r.route_key, r.route, r.ordinal, r.state, r.resumable, r.desired, r.error, r.error_class, r.created_at, r.started_at, r.ended_at, r.progressed_at, r.attempts, r.interruptions, r.planned, r.receipt, r.last_fact, r.trigger, r.options, coalesce(o.installation, '') AS installation, coalesce(o.source, '') AS source, coalesce(o.sink, '') AS sink
+SELECT r.organization, r.id, r.pipeline, r.pipeline_name, r.version, r.route_key, r.route, r.ordinal, r.state, r.resumable, r.desired, r.error, r.error_class, r.created_at, r.started_at, r.ended_at, r.progressed_at, r.attempts, r.interruptions, r.planned, r.receipt, r.last_fact, r.trigger, r.options, r.title, r.pipeline_number, r.hint, r.failures, r.policy, r.slots, coalesce(o.installation, '') AS installation, coalesce(o.source, '') AS source, coalesce(o.sink, '') AS sink
 FROM runs r LEFT JOIN routes o ON o.organization = r.organization AND o.id = r.route
 WHERE r.organization = organization() AND r.id = $1
 `
@@ -557,6 +557,12 @@ func (q *Queries) GetRun(ctx context.Context, id uuid.UUID) (GetRunRow, error) {
 		&i.Run.LastFact,
 		&i.Run.Trigger,
 		&i.Run.Options,
+		&i.Run.Title,
+		&i.Run.PipelineNumber,
+		&i.Run.Hint,
+		&i.Run.Failures,
+		&i.Run.Policy,
+		&i.Run.Slots,
 		&i.Installation,
 		&i.Source,
 		&i.Sink,
@@ -779,7 +785,7 @@ func (q *Queries) ListArtifacts(ctx context.Context, arg ListArtifactsParams) ([
 }
 
 const listEngineRuns = `-- name: ListEngineRuns :many
-SELECT r.organization, r.id, r.pipeline, r.pipeline_name, r.version, r.route_key, r.route, r.ordinal, r.state, r.resumable, r.desired, r.error, r.error_class, r.created_at, r.started_at, r.ended_at, r.progressed_at, r.attempts, r.interruptions, r.planned, r.receipt, r.last_fact, r.trigger, r.options, coalesce(o.installation, '') AS installation, coalesce(o.source, '') AS source, coalesce(o.sink, '') AS sink
+SELECT r.organization, r.id, r.pipeline, r.pipeline_name, r.version, r.route_key, r.route, r.ordinal, r.state, r.resumable, r.desired, r.error, r.error_class, r.created_at, r.started_at, r.ended_at, r.progressed_at, r.attempts, r.interruptions, r.planned, r.receipt, r.last_fact, r.trigger, r.options, r.title, r.pipeline_number, r.hint, r.failures, r.policy, r.slots, coalesce(o.installation, '') AS installation, coalesce(o.source, '') AS source, coalesce(o.sink, '') AS sink
 FROM runs r LEFT JOIN routes o ON o.organization = r.organization AND o.id = r.route
 WHERE r.organization = organization()
 ORDER BY r.created_at DESC, r.id DESC LIMIT $1
@@ -826,6 +832,12 @@ func (q *Queries) ListEngineRuns(ctx context.Context, limit int32) ([]ListEngine
 			&i.Run.LastFact,
 			&i.Run.Trigger,
 			&i.Run.Options,
+			&i.Run.Title,
+			&i.Run.PipelineNumber,
+			&i.Run.Hint,
+			&i.Run.Failures,
+			&i.Run.Policy,
+			&i.Run.Slots,
 			&i.Installation,
 			&i.Source,
 			&i.Sink,
@@ -841,7 +853,7 @@ func (q *Queries) ListEngineRuns(ctx context.Context, limit int32) ([]ListEngine
 }
 
 const listEngineRunsOfPipeline = `-- name: ListEngineRunsOfPipeline :many
-SELECT r.organization, r.id, r.pipeline, r.pipeline_name, r.version, r.route_key, r.route, r.ordinal, r.state, r.resumable, r.desired, r.error, r.error_class, r.created_at, r.started_at, r.ended_at, r.progressed_at, r.attempts, r.interruptions, r.planned, r.receipt, r.last_fact, r.trigger, r.options, coalesce(o.installation, '') AS installation, coalesce(o.source, '') AS source, coalesce(o.sink, '') AS sink
+SELECT r.organization, r.id, r.pipeline, r.pipeline_name, r.version, r.route_key, r.route, r.ordinal, r.state, r.resumable, r.desired, r.error, r.error_class, r.created_at, r.started_at, r.ended_at, r.progressed_at, r.attempts, r.interruptions, r.planned, r.receipt, r.last_fact, r.trigger, r.options, r.title, r.pipeline_number, r.hint, r.failures, r.policy, r.slots, coalesce(o.installation, '') AS installation, coalesce(o.source, '') AS source, coalesce(o.sink, '') AS sink
 FROM runs r LEFT JOIN routes o ON o.organization = r.organization AND o.id = r.route
 WHERE r.organization = organization() AND r.pipeline_name = $1
 ORDER BY r.created_at DESC, r.id DESC LIMIT $2
@@ -893,6 +905,12 @@ func (q *Queries) ListEngineRunsOfPipeline(ctx context.Context, arg ListEngineRu
 			&i.Run.LastFact,
 			&i.Run.Trigger,
 			&i.Run.Options,
+			&i.Run.Title,
+			&i.Run.PipelineNumber,
+			&i.Run.Hint,
+			&i.Run.Failures,
+			&i.Run.Policy,
+			&i.Run.Slots,
 			&i.Installation,
 			&i.Source,
 			&i.Sink,
@@ -1190,7 +1208,7 @@ func (q *Queries) LockRouteByID(ctx context.Context, id uuid.UUID) (Route, error
 }
 
 const lockRun = `-- name: LockRun :one
-SELECT organization, id, pipeline, pipeline_name, version, route_key, route, ordinal, state, resumable, desired, error, error_class, created_at, started_at, ended_at, progressed_at, attempts, interruptions, planned, receipt, last_fact, trigger, options FROM runs WHERE organization = organization() AND id = $1 FOR NO KEY UPDATE
+SELECT organization, id, pipeline, pipeline_name, version, route_key, route, ordinal, state, resumable, desired, error, error_class, created_at, started_at, ended_at, progressed_at, attempts, interruptions, planned, receipt, last_fact, trigger, options, title, pipeline_number, hint, failures, policy, slots FROM runs WHERE organization = organization() AND id = $1 FOR NO KEY UPDATE
 `
 
 func (q *Queries) LockRun(ctx context.Context, id uuid.UUID) (Run, error) {
@@ -1221,6 +1239,12 @@ func (q *Queries) LockRun(ctx context.Context, id uuid.UUID) (Run, error) {
 		&i.LastFact,
 		&i.Trigger,
 		&i.Options,
+		&i.Title,
+		&i.PipelineNumber,
+		&i.Hint,
+		&i.Failures,
+		&i.Policy,
+		&i.Slots,
 	)
 	return i, err
 }
