@@ -27,9 +27,6 @@ var (
 	_ sweep.Store     = (*DB)(nil)
 )
 
-// uniqueViolation is the SQLSTATE of a row that is there already.
-const uniqueViolation = "23505"
-
 // InsertRuns implements [runs.Store].
 func (d *DB) InsertRuns(ctx context.Context, a control.Actor, drafts []runs.Draft, allowBusy bool) (runs.Started, error) {
 	var made runs.Started

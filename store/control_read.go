@@ -96,9 +96,6 @@ func listRuns(ctx context.Context, q *db.Queries, pipeline string, p db.ListCont
 	return out, err
 }
 
-// endOfTime is after every time that is stored.
-var endOfTime = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
-
 // RunFacts implements [runs.Store].
 func (d *DB) RunFacts(ctx context.Context, organization, id uuid.UUID, after int64, limit int) ([]events.Fact, error) {
 	var facts []events.Fact
