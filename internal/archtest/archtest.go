@@ -69,7 +69,7 @@ var rooms = []room{
 	{name: "localstack", may: []string{"events", "api/client"}, testsMay: forTests},
 	{
 		name:     "cmd/tranship",
-		may:      append(below(), "internal/compose/*", "api/client"),
+		may:      append(below(), "internal/compose/*", "internal/compose/serve", "api/client"),
 		testsMay: forTests,
 	},
 	// What is never shipped: generators, harnesses, measurements, examples.
