@@ -2,6 +2,8 @@ package server
 
 import (
 	"context"
+	"encoding/json"
+	"net/http"
 	"time"
 
 	"github.com/google/uuid"
@@ -152,7 +154,18 @@ func (o *operations) GetReceipt(ctx context.Context, r rest.GetReceiptRequestObj
 	if err != nil {
 		return nil, err
 	}
-	return rest.GetReceipt200JSONResponse(receipt), nil
+	return receiptResponse(receipt), nil
+}
+
+// receiptResponse is a receipt as it is stored, byte by byte.
+type receiptResponse json.RawMessage
+
+// VisitGetReceiptResponse implements [rest.GetReceiptResponseObject].
+func (r receiptResponse) VisitGetReceiptResponse(w http.ResponseWriter) error {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusOK)
+	_, err := w.Write(r)
+	return err
 }
 
 // GetRunLogs says where the logs of a run's workers are.

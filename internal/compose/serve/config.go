@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/tranship-io/tranship/connectors/catalog"
+	"github.com/tranship-io/tranship/control/notify"
 )
 
 // Config says how a process serves.
@@ -41,8 +42,10 @@ type Config struct {
 	// Postgres is the version, cache and repository of the server of the process's
 	// own; see embedpg.Config.
 	PostgresVersion, PostgresCache, PostgresRepository string
-	Catalog                                            *catalog.Catalog
-	Lookup                                             func(name string) (string, bool)
+	// Webhooks says which addresses notifications may be sent to.
+	Webhooks notify.Guard
+	Catalog  *catalog.Catalog
+	Lookup   func(name string) (string, bool)
 	// Version is the program's.
 	Version string
 	Log     *slog.Logger

@@ -39,6 +39,7 @@ type process struct {
 	hub     *hub
 	pool    *worker.Pool
 	loop    *sweep.Loop
+	loops   *loops
 
 	cancel context.CancelFunc
 	wait   sync.WaitGroup
@@ -142,6 +143,8 @@ func (p *process) wire(ctx context.Context) error {
 		Sweeper: &sweep.Sweeper{Store: p.db, Log: c.Log}, Clock: clock{}, Log: c.Log,
 		Dispatch: func(ctx context.Context) error {
 			p.telling.sweeps.Add(ctx, 1)
+			// Facts that nobody was told of are passed on all the same.
+			p.loops.projector.Nudge()
 			if c.Workers < 0 {
 				return nil
 			}
@@ -149,7 +152,11 @@ func (p *process) wire(ctx context.Context) error {
 			return err
 		},
 	}).Init()
-	return p.serveAPI(entry)
+	service := &runs.Service{Store: p.db, Pipelines: compiler{p.db}, Waiter: p.hub, Clock: clock{}}
+	if err := p.makeLoops(service, resolver); err != nil {
+		return err
+	}
+	return p.serveAPI(server.Services{Access: entry, Runs: service})
 }
 
 // workerStore gives a worker the engine's State of one run.
@@ -160,13 +167,11 @@ func (s workerStore) RunState(organization, run uuid.UUID) engine.State {
 	return s.DB.RunState(organization, run)
 }
 
-func (p *process) serveAPI(entry *access.Service) error {
+func (p *process) serveAPI(services server.Services) error {
+	entry := services.Access
 	h, err := server.New(server.Config{
-		Services: server.Services{
-			Access: entry,
-			Runs:   &runs.Service{Store: p.db, Pipelines: compiler{p.db}, Waiter: p.hub, Clock: clock{}},
-		},
-		Authenticate: entry.Authenticate, Confirm: entry.Confirm, Version: p.config.Version, Log: p.log,
+		Services: services, Authenticate: entry.Authenticate, Confirm: entry.Confirm,
+		Version: p.config.Version, Log: p.log,
 	})
 	if err != nil {
 		return err
@@ -183,6 +188,8 @@ func (p *process) start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	p.cancel = cancel
 	p.wait.Go(func() { p.loop.Run(ctx) })
+	p.loops.start(ctx, p.wait.Go)
+	p.wait.Go(func() { p.daily(ctx) })
 	p.wait.Go(func() { p.db.Listen(ctx, p.connected, p.hint) })
 }
 
@@ -195,10 +202,12 @@ func (p *process) wake() {
 // connected looks at everything: hints may have been lost (P25).
 func (p *process) connected() {
 	p.hub.wake(uuid.Nil)
+	p.loops.all()
 	p.wake()
 }
 
 func (p *process) hint(h store.Hint) {
+	p.loops.hint(h)
 	switch h.Kind {
 	case store.HintFacts:
 		p.hub.wake(h.Object)

@@ -1,0 +1,55 @@
+package serve
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/tranship-io/tranship/control"
+	"github.com/tranship-io/tranship/control/runs"
+	"github.com/tranship-io/tranship/control/schedules"
+	"github.com/tranship-io/tranship/control/timer"
+)
+
+// intake lets schedules start runs.
+type intake struct{ runs *runs.Service }
+
+// Start implements [schedules.Intake].
+func (i intake) Start(ctx context.Context, a control.Actor, req schedules.StartRequest) (schedules.Started, error) {
+	sum := sha256.Sum256(fmt.Appendf(nil, "schedule %s %s %s", req.Schedule, req.Instant.UTC(), req.Pipeline))
+	ctx = control.WithIdempotency(ctx, control.Idempotency{Key: req.Key, Hash: sum[:]})
+	started, err := i.runs.Start(ctx, a, runs.StartRequest{
+		Pipeline:  req.Pipeline.String(),
+		Trigger:   runs.Trigger{Kind: runs.TriggerSchedule, Schedule: req.Schedule, Occurrence: req.Instant},
+		Options:   runs.Options{FullRefresh: req.Options.FullRefresh, Only: req.Options.Only},
+		AllowBusy: req.AllowBusy,
+	})
+	busy := started.Busy
+	var overlap *runs.OverlapError
+	if errors.As(err, &overlap) {
+		if len(overlap.Busy) == 0 {
+			// Another start was faster than we could see; ask again later.
+			return schedules.Started{}, err
+		}
+		busy, err = overlap.Busy, nil
+	}
+	out := schedules.Started{}
+	for _, r := range started.Runs {
+		out.Runs = append(out.Runs, r.ID)
+	}
+	for _, b := range busy {
+		out.Busy = append(out.Busy, schedules.Busy{Route: b.Route, Run: b.Run, State: string(b.State)})
+	}
+	return out, err
+}
+
+// scheduler wakes this process's timer; the others are told by a hint.
+type scheduler struct{ timer *timer.Timer }
+
+// Arm implements [schedules.Scheduler].
+func (s scheduler) Arm(context.Context, schedules.Ref, time.Time) error {
+	s.timer.Nudge()
+	return nil
+}
