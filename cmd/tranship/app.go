@@ -64,6 +64,8 @@ type app struct {
 	interrupted atomic.Bool
 
 	file      string
+	context   string
+	local     bool
 	statePath string
 	verbose   bool
 }
@@ -151,6 +153,9 @@ func (a *app) root() *cobra.Command {
 CSV, in parallel and resumably, and proves with a receipt that the content is the
 same. A pipeline file says what goes where.
 
+Commands that work on a server (context, apply, pipelines, connections, schedules,
+facts, keys, and runs once a context is current) ask the one of the current context.
+
 Exit codes: 0 completed, 1 failed, 2 wrong use or configuration, 3 stopped on
 request (a plain run goes on), 4 canceled.`,
 		SilenceErrors: true, SilenceUsage: true,
@@ -179,11 +184,14 @@ request (a plain run goes on), 4 canceled.`,
 	f := root.PersistentFlags()
 	f.StringVarP(&a.file, "file", "f", "pipeline.yaml", "pipeline file")
 	f.StringVar(&a.statePath, "state", ".tranship/state.db", "state file")
+	f.StringVar(&a.context, "context", "", "server to talk to, instead of the current context")
 	f.BoolVarP(&a.verbose, "verbose", "v", false, "log more")
 	root.AddCommand(
 		a.initCommand(), a.connectorsCommand(), a.checkCommand(), a.discoverCommand(), a.inspectCommand(),
 		a.planCommand(), a.runCommand(), a.runsCommand(), a.showCommand(), a.cancelCommand(), a.pauseCommand(),
 		a.resetCommand(), a.schemaCommand(), a.serveCommand(), a.versionCommand(),
+		a.contextCommand(), a.applyCommand(), a.pipelinesCommand(), a.connectionsCommand(), a.schedulesCommand(),
+		a.factsCommand(), a.keysCommand(),
 	)
 	root.InitDefaultCompletionCmd()
 	return root

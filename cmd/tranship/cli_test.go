@@ -65,7 +65,8 @@ type place struct {
 
 func newPlace(t *testing.T) *place {
 	t.Helper()
-	return &place{t: t, dir: t.TempDir(), env: map[string]string{}, signals: make(chan os.Signal, 2), out: &buffer{}, err: &buffer{}}
+	dir := t.TempDir()
+	return &place{t: t, dir: dir, env: map[string]string{envConfig: filepath.Join(dir, "config")}, signals: make(chan os.Signal, 2), out: &buffer{}, err: &buffer{}}
 }
 
 // pipeline writes the file: drip's keys and further lines.
@@ -131,12 +132,14 @@ func (p *place) rows() int {
 func TestHelp(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	for _, c := range []string{"", "init", "connectors", "check", "discover", "inspect", "plan", "run", "runs", "show", "cancel", "pause", "reset", "schema", "version"} {
+	for _, c := range []string{"", "init", "connectors", "check", "discover", "inspect", "plan", "run", "runs", "show", "cancel", "pause", "reset", "schema", "version",
+		"context", "context add", "apply", "pipelines", "connections", "schedules", "schedules create", "facts", "keys", "keys create",
+		"runs list", "runs start", "runs watch", "runs cancel"} {
 		a := p.app()
 		out := &buffer{}
 		a.stdout = out
 		assert.Equal(t, exitOK, a.main(context.Background(), append(strings.Fields(c), "--help")))
-		golden(t, "help/"+cmp.Or(c, "tranship")+".golden", out.String())
+		golden(t, "help/"+strings.ReplaceAll(cmp.Or(c, "tranship"), " ", "-")+".golden", out.String())
 	}
 }
 

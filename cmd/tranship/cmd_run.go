@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -198,12 +199,21 @@ func writeReceipt(path string, r *redactor, receipt *engine.RunReceipt) error {
 	if err != nil {
 		return fmt.Errorf("write receipt: %w", err)
 	}
+	var out bytes.Buffer
+	if _, err := r.writer(&out).Write(append(text, '\n')); err != nil {
+		return fmt.Errorf("write receipt: %w", err)
+	}
+	return replaceFile(path, out.Bytes())
+}
+
+// replaceFile writes a receipt's file whole or not at all.
+func replaceFile(path string, text []byte) error {
 	tmp, err := os.CreateTemp(filepath.Dir(path), ".receipt-*")
 	if err != nil {
 		return engine.Permanentf("name a writable file with --receipt", "write receipt: %w", err)
 	}
 	defer func() { _ = os.Remove(tmp.Name()) }()
-	_, err = r.writer(tmp).Write(append(text, '\n'))
+	_, err = tmp.Write(text)
 	if cerr := tmp.Close(); err == nil {
 		err = cerr
 	}

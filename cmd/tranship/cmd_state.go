@@ -18,43 +18,49 @@ import (
 	"github.com/tranship-io/tranship/store/sqlite"
 )
 
-func (a *app) runsCommand() *cobra.Command {
-	var asJSON bool
-	var name string
-	var limit int
-	c := &cobra.Command{
-		Use: "runs", Short: "List runs, the newest first", Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			state, err := a.needState(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer func() { _ = state.Close() }()
-			runs, err := state.ListRuns(cmd.Context(), name, limit)
-			if err != nil {
-				return err
-			}
-			if asJSON {
-				if runs == nil {
-					runs = []engine.Run{}
-				}
-				return writeJSON(a.stdout, runs)
-			}
-			if len(runs) == 0 {
-				_, err := fmt.Fprintln(a.stdout, "no runs yet")
-				return err
-			}
-			t := newTable("RUN", "PIPELINE", "STATE", "STARTED", "TOOK", "ATTEMPTS", "ROWS")
-			for _, r := range runs {
-				t.row(r.ID.String(), r.Route.Pipeline, stateText(r), when(r.StartedAt), took(r), fmt.Sprint(r.Attempts), rowsOf(r))
-			}
-			return t.print(a.stdout, "")
-		},
+// localRuns lists the runs of the state file; asList writes them as a server would.
+func (a *app) localRuns(ctx context.Context, f runsFilter, asList bool) error {
+	state, err := a.needState(ctx)
+	if err != nil {
+		return err
 	}
-	c.Flags().BoolVar(&asJSON, "json", false, "write JSON")
-	c.Flags().StringVar(&name, "pipeline", "", "only runs of this pipeline")
-	c.Flags().IntVar(&limit, "limit", 20, "at most so many")
-	return c
+	defer func() { _ = state.Close() }()
+	runs, err := state.ListRuns(ctx, f.pipeline, f.limit)
+	if err != nil {
+		return err
+	}
+	if f.json {
+		return a.writeLocalRuns(runs, asList)
+	}
+	if len(runs) == 0 {
+		_, err := fmt.Fprintln(a.stdout, "no runs yet")
+		return err
+	}
+	t := newTable("RUN", "PIPELINE", "STATE", "STARTED", "TOOK", "ATTEMPTS", "ROWS")
+	for _, r := range runs {
+		t.row(r.ID.String(), r.Route.Pipeline, stateText(r), when(r.StartedAt), took(r), fmt.Sprint(r.Attempts), rowsOf(r))
+	}
+	return t.print(a.stdout, "")
+}
+
+// localRun is a run of the state file in the form of a server's.
+type localRun struct {
+	engine.Run
+	Pipeline string `json:"pipeline"`
+}
+
+func (a *app) writeLocalRuns(runs []engine.Run, asList bool) error {
+	if !asList {
+		if runs == nil {
+			runs = []engine.Run{}
+		}
+		return writeJSON(a.stdout, runs)
+	}
+	items := make([]localRun, len(runs))
+	for i, r := range runs {
+		items[i] = localRun{r, r.Route.Pipeline}
+	}
+	return writeJSON(a.stdout, map[string]any{"items": items, "next": nil})
 }
 
 func stateText(r engine.Run) string {
@@ -209,35 +215,40 @@ func (a *app) desiredCommand(use, short, long, done string, d engine.Desired) *c
 	return &cobra.Command{
 		Use: use, Short: short, Long: long, Args: usage(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			ctx := cmd.Context()
-			state, err := a.needState(ctx)
-			if err != nil {
-				return err
-			}
-			defer func() { _ = state.Close() }()
-			run, err := findRun(ctx, state, args[0])
-			if err != nil {
-				return beforeRun(err)
-			}
-			if err := state.SetDesired(ctx, run.ID, d); err != nil {
-				return beforeRun(err)
-			}
-			_, err = fmt.Fprintf(a.stdout, done+"\n", run.ID)
-			return err
+			return a.setDesired(cmd.Context(), args[0], d, done)
 		},
 	}
 }
 
+// setDesired asks the workers of a run of the state file for something.
+func (a *app) setDesired(ctx context.Context, name string, d engine.Desired, done string) error {
+	state, err := a.needState(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = state.Close() }()
+	run, err := findRun(ctx, state, name)
+	if err != nil {
+		return beforeRun(err)
+	}
+	if err := state.SetDesired(ctx, run.ID, d); err != nil {
+		return beforeRun(err)
+	}
+	_, err = fmt.Fprintf(a.stdout, done+"\n", run.ID)
+	return err
+}
+
 func (a *app) cancelCommand() *cobra.Command {
-	return a.desiredCommand("cancel RUN", "End a run for good",
-		`Ask a run to end for good. A process that works on it drops what it has staged
+	return a.desiredCommand("cancel RUN", "End a local run for good",
+		`Ask a run of the local state file to end for good. A process that works on it drops what it has staged
 and ends with exit code 4; what is published stays, and appended rows stay. RUN is
-a run's id, the beginning or end of it, or latest.`, "run %s is asked to cancel", engine.DesiredCancel)
+a run's id, the beginning or end of it, or latest. tranship runs cancel and runs
+pause ask a server.`, "run %s is asked to cancel", engine.DesiredCancel)
 }
 
 func (a *app) pauseCommand() *cobra.Command {
-	return a.desiredCommand("pause RUN", "Stop a run at a safe position",
-		`Ask a run to stop at safe positions, as a first interrupt does. The process that
+	return a.desiredCommand("pause RUN", "Stop a local run at a safe position",
+		`Ask a run of the local state file to stop at safe positions, as a first interrupt does. The process that
 works on it ends with exit code 3, and the next tranship run goes on. RUN is a
 run's id, the beginning or end of it, or latest.`, "run %s is asked to pause", engine.DesiredPause)
 }
