@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/tranship-io/tranship/api/internal/rest"
 	"github.com/tranship-io/tranship/control"
 	"github.com/tranship-io/tranship/control/access"
@@ -233,7 +231,7 @@ func (o *operations) RotateKey(ctx context.Context, r rest.RotateKeyRequestObjec
 
 // RevokeKey ends a key.
 func (o *operations) RevokeKey(ctx context.Context, r rest.RevokeKeyRequestObject) (rest.RevokeKeyResponseObject, error) {
-	k, err := o.Access.RevokeKey(ctx, actorOf(ctx), uuid.UUID(r.Id))
+	k, err := o.Access.RevokeKey(ctx, actorOf(ctx), r.Id)
 	if err != nil {
 		return nil, err
 	}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -403,7 +402,7 @@ func receiptOfRemote(ctx context.Context, c *client.Client, id uuid.UUID) (json.
 }
 
 func (a *app) showReceipt(text json.RawMessage, quiet bool) error {
-	var out io.Writer = a.stdout
+	out := a.stdout
 	if quiet {
 		out = a.stderr
 	}

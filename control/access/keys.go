@@ -43,7 +43,7 @@ func (s *Service) CreateKey(ctx context.Context, a control.Actor, k Key) (Key, s
 	}
 	var p problems
 	p.name("name", k.Name)
-	p.role("role", k.Role)
+	p.role(k.Role)
 	if !account.Role.Covers(k.Role) {
 		p.add("role", "give the account the role first", "the service account is only %s", account.Role)
 	}

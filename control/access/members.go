@@ -34,7 +34,7 @@ func (s *Service) CreateMember(ctx context.Context, a control.Actor, m Member) (
 	}
 	var p problems
 	p.personName(m.Name)
-	p.role("role", m.Role)
+	p.role(m.Role)
 	if (m.Issuer == "") != (m.Subject == "") {
 		p.add("subject", "give both or none", "issuer and subject belong together")
 	}
@@ -64,7 +64,7 @@ func (s *Service) UpdateMember(ctx context.Context, a control.Actor, m Member, v
 	}
 	var p problems
 	p.personName(m.Name)
-	p.role("role", m.Role)
+	p.role(m.Role)
 	if err := p.err(); err != nil {
 		return Member{}, err
 	}
@@ -118,7 +118,7 @@ func (s *Service) checkAccount(a control.Actor, x Account) error {
 	}
 	var p problems
 	p.name("name", x.Name)
-	p.role("role", x.Role)
+	p.role(x.Role)
 	return p.err()
 }
 

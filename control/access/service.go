@@ -145,9 +145,9 @@ func (p *problems) name(path, name string) {
 	}
 }
 
-func (p *problems) role(path string, r control.Role) {
+func (p *problems) role(r control.Role) {
 	if !slices.Contains(roleCodes[1:], r) {
-		p.add(path, "viewer, operator or admin", "it is not a role")
+		p.add("role", "viewer, operator or admin", "it is not a role")
 	}
 }
 
