@@ -55,7 +55,6 @@ type Services struct {
 
 // has tells whether the operations of a tag have their service.
 func (s Services) has(tag string) bool {
-<<<<<<< HEAD
 	switch tag {
 	case "access":
 		return s.Access != nil
@@ -63,9 +62,6 @@ func (s Services) has(tag string) bool {
 		return s.Runs != nil
 	}
 	return true
-=======
-	return tag != "access" || s.Access != nil
->>>>>>> 384bf98 (Lint)
 }
 
 // Handler is the API's one handler.
