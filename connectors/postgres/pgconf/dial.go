@@ -35,10 +35,11 @@ func (d *dialer) dial(ctx context.Context, network, addr string) (net.Conn, erro
 	} else {
 		conn, err = d.netDialer().DialContext(ctx, network, addr)
 	}
-	if err == nil {
-		d.reached.Store(true)
+	if err != nil {
+		return nil, err
 	}
-	return conn, err
+	d.reached.Store(true)
+	return prompt(conn), nil
 }
 
 // netDialer notices a peer that is gone: by keepalives when the connection is
