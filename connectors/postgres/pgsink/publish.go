@@ -22,6 +22,8 @@ type publisher struct {
 	ran []string
 	// totals are the ledger's sums over the read splits.
 	totals engine.Totals
+	// counted is true when staging was found to hold what totals say (P7).
+	counted bool
 }
 
 // Publish implements engine.SinkSession.
@@ -174,11 +176,11 @@ func (p *publisher) technique(ctx context.Context) (func(ctx context.Context) er
 	if p.d.Staging == "" {
 		return p.advance, nil
 	}
-	if err := p.countStaging(ctx); err != nil {
-		return nil, err
-	}
 	if p.t.Write == engine.WriteAppend {
-		return p.addStaged, nil
+		return p.addStaged, p.countStaging(ctx)
+	}
+	if err := p.requireStaging(ctx); err != nil {
+		return nil, err
 	}
 	target, err := p.s.readTable(ctx, p.c, p.d.place())
 	if err != nil {
@@ -199,6 +201,9 @@ func (p *publisher) technique(ctx context.Context) (func(ctx context.Context) er
 	if how == techniqueSwap && p.d.Exists {
 		return p.swap(ctx, target)
 	}
+	if err := p.countStaging(ctx); err != nil {
+		return nil, err
+	}
 	if how == techniqueMerge {
 		return p.merge(ctx, dep)
 	}
@@ -209,9 +214,24 @@ func (p *publisher) technique(ctx context.Context) (func(ctx context.Context) er
 	return p.rewrite, nil
 }
 
+// requireStaging tells early that staging is gone.
+func (p *publisher) requireStaging(ctx context.Context) error {
+	var there bool
+	if err := p.c.QueryRow(ctx, "SELECT "+exists(p.d.staging())).Scan(&there); err != nil {
+		return classify(err, "look for staging of %s", p.t.Resource)
+	}
+	if !there {
+		return stagingLost(p.t, "the table "+p.d.staging().String()+" does not exist")
+	}
+	return nil
+}
+
 // countStaging compares staging with the sum of its splits: the sum alone can
 // agree by chance after a crash (P7).
 func (p *publisher) countStaging(ctx context.Context) error {
+	if p.counted {
+		return nil
+	}
 	var n int64
 	err := p.c.QueryRow(ctx, "SELECT count(*) FROM "+p.d.staging().sql()).Scan(&n)
 	if code(err) == codeNoTable {
@@ -223,6 +243,41 @@ func (p *publisher) countStaging(ctx context.Context) error {
 	if n != p.totals.Applied {
 		return stagingLost(p.t, fmt.Sprintf("%s holds %d rows and the ledger says %d", p.d.staging(), n, p.totals.Applied))
 	}
+	p.counted = true
+	return nil
+}
+
+// maxExact is the number up to which the catalog, which counts rows in float4,
+// holds every count exactly.
+const maxExact = 1 << 24
+
+// build makes an index or constraint on staging. To build an index the server
+// goes through all rows, under a lock that lets nobody write, and notes their
+// number for table and index: if that is the ledger's sum, they need not be
+// counted again (P7). Whatever else is found there proves nothing; then
+// countStaging decides.
+func (p *publisher) build(ctx context.Context, name, sql string) error {
+	exact := false
+	err := retryLocked(ctx, p.d.Staging, func() error {
+		return inTx(ctx, p.c, 10*time.Second, func() error {
+			if err := p.exec(ctx, sql); err != nil {
+				return err
+			}
+			if n := p.totals.Applied; n == 0 || n > maxExact {
+				return nil
+			}
+			// The index is new, so its number is of now; a table with options of its
+			// own may keep an older one.
+			err := p.c.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_index x JOIN pg_class t ON t.oid = x.indrelid JOIN pg_class i ON i.oid = x.indexrelid
+				WHERE t.oid = to_regclass($1) AND i.relname = $2 AND x.indpred IS NULL AND t.reloptions IS NULL AND t.reltuples = $3 AND i.reltuples = $3)`,
+				p.d.staging().sql(), name, float32(p.totals.Applied)).Scan(&exact)
+			return classify(err, "read the number of rows of staging")
+		})
+	})
+	if err != nil {
+		return err
+	}
+	p.counted = p.counted || exact
 	return nil
 }
 

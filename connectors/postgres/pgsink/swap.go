@@ -76,6 +76,9 @@ func (p *publisher) create(ctx context.Context) (func(ctx context.Context) error
 			return nil, err
 		}
 	}
+	if err := p.countStaging(ctx); err != nil {
+		return nil, err
+	}
 	return func(ctx context.Context) error {
 		// From here on the table has the target's name; nobody else knows it yet.
 		if err := p.exec(ctx, "ALTER TABLE "+p.d.staging().sql()+" RENAME TO "+ident(p.d.Table)); err != nil {
@@ -119,7 +122,7 @@ func (p *publisher) buildKey(ctx context.Context, name string) error {
 	if there {
 		return nil
 	}
-	err := p.apart(ctx, "ALTER TABLE "+p.d.staging().sql()+" ADD CONSTRAINT "+ident(name)+" PRIMARY KEY ("+idents("", p.d.Key)+")")
+	err := p.build(ctx, name, "ALTER TABLE "+p.d.staging().sql()+" ADD CONSTRAINT "+ident(name)+" PRIMARY KEY ("+idents("", p.d.Key)+")")
 	if err != nil {
 		return p.keyFailure(ctx, err)
 	}
@@ -130,6 +133,9 @@ func (p *publisher) buildKey(ctx context.Context, name string) error {
 func (p *publisher) keyFailure(ctx context.Context, cause error) error {
 	if code(cause) == "" && engine.ClassOf(cause) != engine.Permanent {
 		return cause
+	}
+	if err := p.countStaging(ctx); err != nil {
+		return err
 	}
 	key := each(p.d.Key, " || ', ' || ", func(k string) string {
 		return literal(strings.Trim(k, `"`)+"=") + " || COALESCE(" + k + "::text, 'NULL')"
@@ -186,9 +192,12 @@ func (p *publisher) swap(ctx context.Context, target *table) (func(ctx context.C
 		if there {
 			continue
 		}
-		if err := p.apart(ctx, b.SQL); err != nil {
+		if err := p.build(ctx, b.Staged, b.SQL); err != nil {
 			return nil, p.keyFailure(ctx, err)
 		}
+	}
+	if err := p.countStaging(ctx); err != nil {
+		return nil, err
 	}
 	after, err := p.afterSwap(ctx, target)
 	if err != nil {
