@@ -14,7 +14,9 @@ import (
 type Digester struct {
 	plans []plan
 	// ops are the plans' own, close together.
-	ops    []op
+	ops []op
+	// usual is true if quick knows every one of them.
+	usual  bool
 	digest integrity.Digest
 	rows   int64
 	buf    []byte
@@ -78,8 +80,14 @@ func NewReadBackDigester(route []schema.Field, dest []TypeInfo) (*Digester, erro
 }
 
 func (d *Digester) ready() *Digester {
+	d.usual = true
 	for _, p := range d.plans {
 		d.ops = append(d.ops, p.op)
+		switch p.op {
+		case opVerbatim, opInt2, opInt4, opFloat8, opNumeric:
+		default:
+			d.usual = false
+		}
 	}
 	return d
 }
@@ -132,6 +140,11 @@ func (d *Digester) canonical(buf []byte) (int, []byte, error) {
 	}
 	if n := int(int16(binary.BigEndian.Uint16(buf))); n != len(d.ops) {
 		return 0, nil, countError(n, len(d.ops))
+	}
+	if d.usual {
+		if n, canonical := d.quick(buf); n > 0 {
+			return n, canonical, nil
+		}
 	}
 	// Bytes from run on are canonical and not yet copied, so that whole runs are
 	// moved at once. Widening a field writes its new head and leaves its old
@@ -197,10 +210,18 @@ func (d *Digester) canonical(buf []byte) (int, []byte, error) {
 }
 
 // plainNumeric tells whether a binary numeric is a number whose groups are
-// canonical as they stand, as the server sends nearly all but zero.
+// canonical as they stand, as the server sends them: zero has none.
 func plainNumeric(v []byte) bool {
 	n := len(v)
-	return n >= 10 && int(v[0])<<9|int(v[1])<<1 == n-8 && v[4]&^0x40|v[5] == 0 && v[8]|v[9] != 0 && v[n-2]|v[n-1] != 0
+	if n < 8 {
+		return false
+	}
+	// The number of groups, weight, sign, scale.
+	head := binary.BigEndian.Uint64(v)
+	if n == 8 {
+		return head>>16 == 0
+	}
+	return n >= 10 && int(head>>48)<<1 == n-8 && head&(0xbfff<<16) == 0 && v[8]|v[9] != 0 && v[n-2]|v[n-1] != 0
 }
 
 // keepBuffer is the most memory that is kept for the next batch: a row of 50 MB

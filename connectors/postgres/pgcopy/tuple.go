@@ -155,7 +155,8 @@ type Scanner struct {
 func NewScanner(fields int) *Scanner { return &Scanner{fields: fields, header: true} }
 
 // Scan takes the next piece of the stream and calls tuple for each complete
-// tuple in it; the slice is valid during the call only. An error of tuple ends
+// tuple in it; the slice is valid during the call only and not to be appended to.
+// An error of tuple ends
 // the scan and is returned as it is.
 func (s *Scanner) Scan(piece []byte, tuple func([]byte) error) error {
 	buf := piece
@@ -199,7 +200,7 @@ func (s *Scanner) scan(buf []byte, tuple func([]byte) error) ([]byte, error) {
 		if n == 0 {
 			return buf, nil
 		}
-		if err := tuple(buf[:n:n]); err != nil {
+		if err := tuple(buf[:n]); err != nil {
 			return nil, err
 		}
 		buf = buf[n:]
