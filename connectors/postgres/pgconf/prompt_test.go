@@ -17,10 +17,10 @@ import (
 
 func promptPair(t *testing.T) (ours net.Conn, theirs *net.TCPConn) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // listening on this machine does not wait
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer func() { _ = l.Close() }()
-	conn, err := net.Dial("tcp", l.Addr().String()) //nolint:noctx // nor does this
+	conn, err := net.Dial("tcp", l.Addr().String())
 	require.NoError(t, err)
 	peer, err := l.Accept()
 	require.NoError(t, err)

@@ -18,7 +18,7 @@ func TestQuickIsCanonical(t *testing.T) {
 	t.Parallel()
 	kinds := []schema.Type{{Kind: schema.Int64}, {Kind: schema.Int16}, {Kind: schema.Int32}, {Kind: schema.Float64},
 		{Kind: schema.Decimal, Precision: 30, Scale: 2}, {Kind: schema.String}, {Kind: schema.Bool}}
-	r := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // a test that repeats
+	r := rand.New(rand.NewPCG(1, 2))
 	random := func(n int) []byte {
 		b := make([]byte, n)
 		for i := range b {
