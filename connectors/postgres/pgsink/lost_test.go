@@ -145,6 +145,7 @@ func TestACursorIsComparedByValue(t *testing.T) {
 	require.NoError(t, err)
 	two, err := b.plan(s, job{resource: res, write: engine.WriteUpsert})
 	require.NoError(t, err)
+	two.plan.Read = engine.ReadIncremental
 	two.plan.From = json.RawMessage(`{"at":"\u003c5\u003e","n":12345678901234567891}`)
 	err = b.begin(s, two)
 	require.ErrorIs(t, err, engine.ErrPlanVoid)
