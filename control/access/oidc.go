@@ -99,9 +99,10 @@ func (i *issuer) verify(ctx context.Context, token string) (Identity, string, er
 	if err != nil {
 		return Identity{}, "", err
 	}
-	t, err := v.Verify(oidc.ClientContext(ctx, i.Client), token)
+	var away bool
+	t, err := v.Verify(context.WithValue(ctx, awayKey{}, &away), token)
 	if err != nil {
-		return Identity{}, "", refused(err)
+		return Identity{}, "", refused(err, away)
 	}
 	now := i.now()
 	if t.Subject == "" || t.IssuedAt.After(now.Add(i.Skew)) {
@@ -151,17 +152,38 @@ func (i *issuer) ready(ctx context.Context) (*oidc.IDTokenVerifier, error) {
 		i.retryAt = now.Add(5 * time.Second)
 		return nil, &control.UnavailableError{RetryAfter: 5 * time.Second, Err: fmt.Errorf("ask the OIDC issuer %s: %w", i.Issuer, err)}
 	}
-	i.verifier = provider.VerifierContext(background, &oidc.Config{
+	var where struct {
+		Keys string `json:"jwks_uri"`
+	}
+	if err := provider.Claims(&where); err != nil {
+		return nil, fmt.Errorf("read what the OIDC issuer %s says of itself: %w", i.Issuer, err)
+	}
+	i.verifier = oidc.NewVerifier(i.Issuer, &keySet{oidc.NewRemoteKeySet(background, where.Keys)}, &oidc.Config{
 		ClientID: i.Audience, SupportedSigningAlgs: algorithms,
 		Now: func() time.Time { return i.now().Add(-i.Skew) },
 	})
 	return i.verifier, nil
 }
 
+type awayKey struct{}
+
+// keySet notes in the context that the issuer could not be asked for its keys,
+// which the verifier's errors do not tell.
+type keySet struct{ *oidc.RemoteKeySet }
+
+// VerifySignature implements oidc.KeySet.
+func (k *keySet) VerifySignature(ctx context.Context, token string) ([]byte, error) {
+	body, err := k.RemoteKeySet.VerifySignature(ctx, token)
+	var failed *url.Error
+	if away, ok := ctx.Value(awayKey{}).(*bool); ok && errors.As(err, &failed) {
+		*away = true
+	}
+	return body, err
+}
+
 // refused says why a token is not taken, without repeating it.
-func refused(err error) error {
-	var away *url.Error
-	if errors.As(err, &away) {
+func refused(err error, away bool) error {
+	if away {
 		return &control.UnavailableError{RetryAfter: 5 * time.Second, Err: errors.New("the OIDC issuer cannot be asked for its keys")}
 	}
 	var expired *oidc.TokenExpiredError
