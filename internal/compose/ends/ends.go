@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/cenkalti/backoff/v5"
+
 	"github.com/tranship-io/tranship/connectors/catalog"
 	"github.com/tranship-io/tranship/engine"
 	"github.com/tranship-io/tranship/engine/runner"
@@ -61,16 +63,16 @@ func Close(c Closer) {
 
 // Choose discovers what the document names and returns what it stands for.
 func (e Ends) Choose(ctx context.Context, src engine.SourceSession) ([]pipeline.Selected, error) {
-	found, err := src.Discover(ctx, e.Doc.Patterns())
+	found, err := e.discover(ctx, src, e.Doc.Patterns())
 	if err != nil {
-		return nil, fmt.Errorf("discover resources: %w", err)
+		return nil, err
 	}
 	selected, err := e.Doc.Expand(found)
 	if err != nil {
 		// Names that are near, for the hint, are among all resources only; and a
 		// source may read a pattern more narrowly than the document does.
-		if found, err = src.Discover(ctx, nil); err != nil {
-			return nil, fmt.Errorf("discover resources: %w", err)
+		if found, err = e.discover(ctx, src, nil); err != nil {
+			return nil, err
 		}
 		if selected, err = e.Doc.Expand(found); err != nil {
 			return nil, err
@@ -80,6 +82,22 @@ func (e Ends) Choose(ctx context.Context, src engine.SourceSession) ([]pipeline.
 		return nil, engine.Permanentf("exclude less", "the pipeline's patterns exclude everything that they match")
 	}
 	return selected, nil
+}
+
+// discover tries again for as long as the document's retry settings say when the
+// source's connection is lost under it.
+func (e Ends) discover(ctx context.Context, src engine.SourceSession, patterns []string) ([]engine.Resource, error) {
+	found, err := backoff.Retry(ctx, func() ([]engine.Resource, error) {
+		found, err := src.Discover(ctx, patterns)
+		if err != nil && engine.ClassOf(err) != engine.Retryable {
+			err = backoff.Permanent(err)
+		}
+		return found, err
+	}, backoff.WithMaxElapsedTime(cmp.Or(time.Duration(e.Doc.Settings.Retry.GiveUp), time.Minute)))
+	if err != nil {
+		return nil, fmt.Errorf("discover resources: %w", err)
+	}
+	return found, nil
 }
 
 // Requests translates the document's entries for the engine.
