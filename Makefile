@@ -8,11 +8,13 @@ SHELL         := /bin/bash
 
 # Parameters of the long targets.
 N        ?= 60     ## kill: how many processes are killed
+DURATION ?= 3m     ## chaos: how long things are broken
 SEEDS    ?= 2000   ## simulate: how many seeds
 FUZZTIME ?= 30s    ## fuzz: time for each target
 PKG      ?= ./...  ## test-go, fuzz: which packages
 BENCH    ?=        ## bench: arguments for the driver
 N        := $(strip $(N))
+DURATION := $(strip $(DURATION))
 SEEDS    := $(strip $(SEEDS))
 FUZZTIME := $(strip $(FUZZTIME))
 PKG      := $(strip $(PKG))
@@ -48,10 +50,11 @@ demo: build ## replicate a real data set between real PostgreSQL servers and int
 	go run ./internal/demo
 
 .PHONY: test
-test: ## all that must hold: check, simulate, kill, memory and every Go test
+test: ## all that must hold: check, simulate, kill, chaos, memory and every Go test
 	@$(MAKE) --no-print-directory check
 	@$(MAKE) --no-print-directory simulate
 	@$(MAKE) --no-print-directory kill
+	@$(MAKE) --no-print-directory chaos DURATION=25s
 	@$(MAKE) --no-print-directory memory
 	@$(MAKE) --no-print-directory test-go
 
@@ -70,6 +73,14 @@ simulate: ## the engine under a deterministic scheduler with faults (SEEDS=n)
 .PHONY: kill
 kill: build ## SIGKILL real runs at random moments and compare every row (N=n)
 	go run ./internal/killtest -n $(N)
+
+.PHONY: chaos
+chaos: build ## two processes of serve under SIGKILL, cut connections and restarts (DURATION=3m)
+	go run ./internal/chaos -duration $(DURATION)
+
+.PHONY: serve
+serve: build ## the control plane with a demo organization, pipeline and schedule
+	go run ./internal/servedemo
 
 .PHONY: bench
 bench: build ## measure against peers on this machine

@@ -272,3 +272,134 @@ func TestAStopHandsOver(t *testing.T) {
 	require.EqualValues(t, 400_000, rows)
 	require.EqualValues(t, 400_000, distinct)
 }
+
+// TestCancel is case 24: a canceled run ends within 10 s whatever it does, no
+// session of it is left at the destination, what it wrote stays out, a second
+// cancel changes nothing, and the next run completes.
+func TestCancel(t *testing.T) {
+	t.Parallel()
+	i := newInstallation(t)
+	p := i.serve(func(c *serve.Config) { c.Lease = time.Minute })
+	i.pipeline("slow", 3_000_000, "replace")
+	r := i.start(p, "slow")
+	require.Eventually(t, func() bool {
+		i.call(p, "GET", "/v1/runs/"+r.ID, "", &r)
+		return r.Rows > 0
+	}, 30*time.Second, 20*time.Millisecond)
+	asked := time.Now()
+	require.Equal(t, http.StatusAccepted, i.call(p, "POST", "/v1/runs/"+r.ID+"/cancel", "", nil))
+	require.Equal(t, http.StatusAccepted, i.call(p, "POST", "/v1/runs/"+r.ID+"/cancel", "", nil))
+	r = i.until(p, r.ID)
+	require.Equal(t, "canceled", r.State)
+	require.Less(t, time.Since(asked), 10*time.Second)
+	require.Zero(t, i.sessions(r.ID), "canceled means that no session of the run is left (P22)")
+	require.Equal(t, http.StatusAccepted, i.call(p, "POST", "/v1/runs/"+r.ID+"/cancel", "", &r))
+	require.Equal(t, "canceled", r.State)
+
+	// One that waits for a worker never begins.
+	i.pipeline("small", 10, "replace")
+	busy := i.serve(func(c *serve.Config) { c.Workers = -1 })
+	p.close(t)
+	r = i.start(busy, "small")
+	require.Equal(t, http.StatusAccepted, i.call(busy, "POST", "/v1/runs/"+r.ID+"/cancel", "", &r))
+	require.Equal(t, "canceled", r.State)
+	require.Zero(t, r.Attempts)
+	again := i.serve(nil)
+	r = i.until(again, i.start(again, "small").ID)
+	require.Equal(t, "completed", r.State)
+	rows, _ := i.count("small")
+	require.EqualValues(t, 10, rows)
+}
+
+// sessions counts a run's sessions at the destination.
+func (i *installation) sessions(run string) (n int) {
+	i.t.Helper()
+	conn, err := pgx.Connect(i.t.Context(), i.target)
+	require.NoError(i.t, err)
+	defer func() { _ = conn.Close(context.Background()) }()
+	require.NoError(i.t, conn.QueryRow(i.t.Context(), `SELECT count(*) FROM pg_stat_activity
+		WHERE datname = current_database() AND pid <> pg_backend_pid() AND application_name LIKE 'tranship/%'`).Scan(&n))
+	return n
+}
+
+func TestPauseAndResume(t *testing.T) {
+	t.Parallel()
+	i := newInstallation(t)
+	p := i.serve(nil)
+	i.pipeline("slow", 1_000_000, "append")
+	r := i.start(p, "slow")
+	require.Eventually(t, func() bool {
+		i.call(p, "GET", "/v1/runs/"+r.ID, "", &r)
+		return r.Rows > 0
+	}, 30*time.Second, 20*time.Millisecond)
+	require.Equal(t, http.StatusAccepted, i.call(p, "POST", "/v1/runs/"+r.ID+"/pause", "", nil))
+	r = i.reach(p, r.ID, "paused")
+	require.Equal(t, http.StatusConflict, i.call(p, "POST", "/v1/runs", `{"pipeline":"slow"}`, nil), "a paused run keeps others off its route")
+	require.Equal(t, http.StatusAccepted, i.call(p, "POST", "/v1/runs/"+r.ID+"/resume", "", nil))
+	r = i.until(p, r.ID)
+	require.Equal(t, "completed", r.State, r.Error)
+	rows, distinct := i.count("slow")
+	require.EqualValues(t, 1_000_000, rows)
+	require.EqualValues(t, 1_000_000, distinct)
+}
+
+func (i *installation) reach(p *process, id, state string) (r run) {
+	i.t.Helper()
+	require.Eventually(i.t, func() bool {
+		i.call(p, "GET", "/v1/runs/"+id, "", &r)
+		return r.State == state
+	}, 30*time.Second, 20*time.Millisecond, "run %s does not become %s", id, state)
+	return r
+}
+
+// TestIdle: a process with nothing to do sends its database nothing (invariant 14).
+func TestIdle(t *testing.T) {
+	t.Parallel()
+	i := newInstallation(t)
+	p := i.serve(nil)
+	i.pipeline("shop", 100, "replace")
+	r := i.until(p, i.start(p, "shop").ID)
+	require.Equal(t, "completed", r.State)
+	conn, err := pgx.Connect(t.Context(), i.url)
+	require.NoError(t, err)
+	defer func() { _ = conn.Close(context.Background()) }()
+	newest := func() (at time.Time) {
+		require.NoError(t, conn.QueryRow(t.Context(), `SELECT max(greatest(query_start, state_change, backend_start)) FROM pg_stat_activity
+			WHERE datname = current_database() AND application_name = 'tranship serve'`).Scan(&at))
+		return at
+	}
+	// At rest within a few rounds; then nothing for longer than any of them.
+	require.Eventually(t, func() bool {
+		var armed bool
+		require.NoError(t, conn.QueryRow(t.Context(), `SELECT armed FROM tranship.arming`).Scan(&armed))
+		return !armed && time.Since(newest()) > 2*time.Second
+	}, time.Minute, 100*time.Millisecond)
+	before := newest()
+	time.Sleep(12 * time.Second)
+	require.Equal(t, before, newest(), "a query was sent by an idle process")
+}
+
+// TestALostDatabase: while the database is away requests get 503 with Retry-After,
+// and nothing is half-done; once it is back everything goes on.
+func TestALostDatabase(t *testing.T) {
+	t.Parallel()
+	server := pgtest.StartT(t, pgtest.Config{})
+	i := newInstallation(t)
+	i.url = pgtest.NewDatabase(t, server)
+	p := i.serve(nil)
+	i.pipeline("shop", 300_000, "append")
+	r := i.start(p, "shop")
+	i.reach(p, r.ID, "running")
+	require.NoError(t, server.Shutdown())
+	for range 3 {
+		require.Equal(t, http.StatusServiceUnavailable, i.call(p, "POST", "/v1/runs", `{"pipeline":"shop"}`, nil))
+		require.Equal(t, http.StatusServiceUnavailable, i.call(p, "GET", "/v1/runs/"+r.ID, "", nil))
+	}
+	require.NoError(t, server.Restart(t.Context()))
+	require.Eventually(t, func() bool { return i.call(p, "GET", "/v1/runs/"+r.ID, "", nil) == http.StatusOK }, 30*time.Second, 100*time.Millisecond)
+	r = i.until(p, r.ID)
+	require.Equal(t, "completed", r.State, r.Error)
+	rows, distinct := i.count("shop")
+	require.EqualValues(t, 300_000, rows)
+	require.EqualValues(t, 300_000, distinct)
+}
