@@ -83,7 +83,7 @@ func run(ctx context.Context, o options) (err error) {
 	var faults error
 	wait.Go(func() { faults = c.breakThings(over) })
 	wait.Wait()
-	if err := errors.Join(append(errs, faults)...); err != nil {
+	if err := errors.Join(errors.Join(errs...), faults); err != nil {
 		return err
 	}
 	if err := c.check(ctx); err != nil {

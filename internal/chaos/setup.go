@@ -103,7 +103,7 @@ func (c *chaos) begin(ctx context.Context, i int) error {
 		}
 		s.port = port
 	}
-	//nolint:noctx // The process outlives the call that starts it.
+	// No context: the process outlives the call that starts it.
 	cmd := exec.Command(c.binary, "serve", "--listen", fmt.Sprintf("127.0.0.1:%d", s.port), "--database", c.control.URL("control"),
 		"--folder", c.dir, "--bootstrap-key-file", filepath.Join(c.dir, "key"), "--workers", "6", "--lease", c.lease.String(),
 		"--attempt-time", "20s", "--memory", "64MiB", "--max-running", "200")

@@ -45,7 +45,7 @@ func (d *demo) run(ctx context.Context) error {
 	if err := os.MkdirAll(d.folder, 0o755); err != nil {
 		return err
 	}
-	//nolint:noctx // It is asked to stop below, so that it can hand over.
+	// No context: it is asked to stop below, so that it can hand over.
 	cmd := exec.Command(d.binary, "serve", "--listen", d.listen, "--folder", d.folder, "--bootstrap-key-file", key, "--organization", "demo")
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -56,7 +56,7 @@ func (d *demo) run(ctx context.Context) error {
 	go func() { ended <- cmd.Wait() }()
 	err := d.furnish(ctx, key, ended)
 	if err == nil {
-		fmt.Fprintf(os.Stderr, `
+		_, _ = fmt.Fprintf(os.Stderr, `
 The control plane is at http://%[1]s (documentation: http://%[1]s/docs). Try, in another terminal:
 
   %[2]s context add demo --url http://%[1]s --key-file %[3]s

@@ -35,7 +35,8 @@ func startOwn(ctx context.Context, c *Config) (server *embedpg.Server, url strin
 		_ = server.Stop()
 		return nil, "", err
 	}
-	return server, server.URL(ownDatabase), nil
+	url = server.URL(ownDatabase)
+	return server, url, nil
 }
 
 func ensureDatabase(ctx context.Context, server *embedpg.Server) error {

@@ -84,7 +84,10 @@ func newTelemetry(ctx context.Context, version string, live func() int64) (*tele
 	}
 	t.metrics = sdkmetric.NewMeterProvider(measuring...)
 	t.handler = promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
-	return t, t.instruments(live)
+	if err := t.instruments(live); err != nil {
+		return nil, fmt.Errorf("make instruments: %w", err)
+	}
+	return t, nil
 }
 
 func (t *telemetry) instruments(live func() int64) error {
