@@ -64,6 +64,8 @@ func fieldsOf(t reflect.Type) []field {
 type decoder struct {
 	*reader
 	secrets *[]string
+	// literal values hold no references: ${ in them is text.
+	literal bool
 }
 
 func (d *decoder) problem(n *node, hint, format string, args ...any) {
@@ -172,11 +174,16 @@ func (d *decoder) value(n *node, v reflect.Value, f *field) {
 	}
 }
 
+// refers tells whether a value holds a reference that nobody replaced.
+func (d *decoder) refers(n *node) bool {
+	return !d.literal && n.kind == kindString && strings.Contains(n.value, "${")
+}
+
 // custom lets a type read itself. Errors of such types may quote the value, so
 // a value that came from the environment is not repeated (invariant 10).
 func (d *decoder) custom(n *node, target any) bool {
 	var err error
-	unresolved := n.kind == kindString && strings.Contains(n.value, "${")
+	unresolved := d.refers(n)
 	switch u := target.(type) {
 	case json.Unmarshaler:
 		if unresolved {
@@ -236,7 +243,7 @@ func (d *decoder) scalar(n *node, v reflect.Value, f *field) {
 		d.problem(n, "", "want one value, not %s", n.kind)
 		return
 	}
-	if n.kind == kindString && strings.Contains(n.value, "${") && v.Kind() != reflect.String {
+	if d.refers(n) && v.Kind() != reflect.String {
 		return // a reference that nobody replaced: its value is not known yet
 	}
 	switch v.Kind() {
@@ -291,7 +298,7 @@ func (d *decoder) scalar(n *node, v reflect.Value, f *field) {
 
 // checkEnum tells whether the value is one that the field admits.
 func (d *decoder) checkEnum(n *node, f *field) bool {
-	if len(f.enum) == 0 || n.value == "" || strings.Contains(n.value, "${") || slices.Contains(f.enum, n.value) {
+	if len(f.enum) == 0 || n.value == "" || d.refers(n) || slices.Contains(f.enum, n.value) {
 		return true
 	}
 	hint := "possible: " + strings.Join(f.enum, ", ")

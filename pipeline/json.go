@@ -42,6 +42,23 @@ func CheckConfig(config []byte, spec engine.Spec) []Problem {
 	return d.problems
 }
 
+// DecodeJSON fills a struct from JSON as a document's parts are: unknown keys,
+// values that are not admitted, and numbers out of range are problems, all of
+// which are returned. Texts are literal.
+func DecodeJSON(text []byte, into any) []Problem {
+	root, err := readJSON(text)
+	if err != nil {
+		return []Problem{{Message: err.Error()}}
+	}
+	v := reflect.ValueOf(into)
+	if v.Kind() != reflect.Pointer || v.Elem().Kind() != reflect.Struct {
+		return []Problem{{Message: "this cannot be read into anything"}}
+	}
+	d := &decoder{reader: &reader{}, secrets: new([]string), literal: true}
+	d.structOf(root, v.Elem())
+	return d.problems
+}
+
 // SecretFields returns the paths of the fields of a connector's configuration
 // that hold secrets, such as "url" and "ssh.password", sorted.
 func SecretFields(spec engine.Spec) []string {

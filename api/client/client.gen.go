@@ -65,7 +65,7 @@ const (
 	ComputeAuto    Compute = "auto"
 	ComputeFargate Compute = "fargate"
 	ComputeLambda  Compute = "lambda"
-	ComputeLocal   Compute = "local"
+	ComputeProcess Compute = "process"
 )
 
 // Valid indicates whether the value is a known member of the Compute enum.
@@ -77,7 +77,7 @@ func (e Compute) Valid() bool {
 		return true
 	case ComputeLambda:
 		return true
-	case ComputeLocal:
+	case ComputeProcess:
 		return true
 	default:
 		return false
@@ -740,6 +740,16 @@ type DeliveryState string
 // Document defines model for Document.
 type Document = json.RawMessage
 
+// EdgeDefaults defines model for EdgeDefaults.
+type EdgeDefaults struct {
+	// Lookback Of incremental edges; a duration, such as 10m.
+	Lookback string        `json:"lookback,omitempty,omitzero"`
+	Policies ValuePolicies `json:"policies,omitempty,omitzero"`
+	Read     string        `json:"read,omitempty,omitzero"`
+	SetAside string        `json:"set_aside,omitempty,omitzero"`
+	Write    string        `json:"write,omitempty,omitzero"`
+}
+
 // Fact defines model for Fact.
 type Fact struct {
 	At   time.Time       `json:"at"`
@@ -761,8 +771,10 @@ type FactList struct {
 
 // Graph defines model for Graph.
 type Graph struct {
-	Edges []GraphEdge `json:"edges"`
-	Nodes []GraphNode `json:"nodes"`
+	// Defaults What holds for every edge that does not say otherwise.
+	Defaults EdgeDefaults `json:"defaults,omitempty,omitzero"`
+	Edges    []GraphEdge  `json:"edges"`
+	Nodes    []GraphNode  `json:"nodes"`
 }
 
 // GraphEdge defines model for GraphEdge.
@@ -798,9 +810,9 @@ type GraphEdge struct {
 
 // GraphNode defines model for GraphNode.
 type GraphNode struct {
-	// Connection The connection of this end.
-	Connection openapi_types.UUID `json:"connection"`
-	Id         string             `json:"id"`
+	// Connection Id or name of the connection; answers have its id.
+	Connection string `json:"connection"`
+	Id         string `json:"id"`
 
 	// Overlay Laid over the connection’s configuration for this pipeline.
 	Overlay json.RawMessage `json:"overlay,omitempty,omitzero"`
@@ -1092,13 +1104,18 @@ type Pipeline struct {
 	Graph          Graph  `json:"graph"`
 
 	// Hash Content hash of the current version.
-	Hash      string             `json:"hash"`
-	Id        openapi_types.UUID `json:"id"`
-	Name      string             `json:"name"`
-	Paused    bool               `json:"paused"`
-	Routes    []Route            `json:"routes"`
-	Settings  PipelineSettings   `json:"settings"`
-	UpdatedAt time.Time          `json:"updated_at"`
+	Hash   string             `json:"hash"`
+	Id     openapi_types.UUID `json:"id"`
+	Name   string             `json:"name"`
+	Paused bool               `json:"paused"`
+	Routes []Route            `json:"routes"`
+
+	// Service How the service executes the pipeline's runs.
+	Service ServiceSettings `json:"service"`
+
+	// Settings How the engine executes the pipeline.
+	Settings  PipelineSettings `json:"settings"`
+	UpdatedAt time.Time        `json:"updated_at"`
 
 	// Version Version of the object; the ETag.
 	Version int64 `json:"version"`
@@ -1132,10 +1149,15 @@ type PipelineHealthList struct {
 
 // PipelineInput defines model for PipelineInput.
 type PipelineInput struct {
-	Description string           `json:"description,omitempty,omitzero"`
-	Graph       Graph            `json:"graph"`
-	Name        string           `json:"name"`
-	Settings    PipelineSettings `json:"settings,omitempty,omitzero"`
+	Description string `json:"description,omitempty,omitzero"`
+	Graph       Graph  `json:"graph"`
+	Name        string `json:"name"`
+
+	// Service How the service executes the pipeline's runs.
+	Service ServiceSettings `json:"service,omitempty,omitzero"`
+
+	// Settings How the engine executes the pipeline.
+	Settings PipelineSettings `json:"settings,omitempty,omitzero"`
 }
 
 // PipelineList defines model for PipelineList.
@@ -1146,38 +1168,24 @@ type PipelineList struct {
 	Next *string `json:"next"`
 }
 
-// PipelineSettings defines model for PipelineSettings.
+// PipelineSettings How the engine executes the pipeline.
 type PipelineSettings struct {
-	AttemptTime    string  `json:"attempt_time,omitempty,omitzero"`
-	Compute        Compute `json:"compute,omitempty,omitzero"`
-	ConnectTimeout string  `json:"connect_timeout,omitempty,omitzero"`
+	AttemptTime    string `json:"attempt_time,omitempty,omitzero"`
+	ConnectTimeout string `json:"connect_timeout,omitempty,omitzero"`
 
 	// Consistency snapshot or chunked.
 	Consistency string `json:"consistency,omitempty,omitzero"`
 	EpochSize   string `json:"epoch_size,omitempty,omitzero"`
-
-	// ExpectedEvery How old the last success may grow before the pipeline counts as stale; empty: never.
-	ExpectedEvery string `json:"expected_every,omitempty,omitzero"`
-	Lineage       bool   `json:"lineage,omitempty,omitzero"`
+	Lineage     bool   `json:"lineage,omitempty,omitzero"`
 
 	// Memory Such as 256MiB.
-	Memory string `json:"memory,omitempty,omitzero"`
-
-	// NoProgressLimit Longest time of a run without progress; empty: none.
-	NoProgressLimit string `json:"no_progress_limit,omitempty,omitzero"`
-
-	// Policies Value policies of edges that have none.
-	Policies ValuePolicies `json:"policies,omitempty,omitzero"`
-	Retry    RetryPolicy   `json:"retry,omitempty,omitzero"`
+	Memory string    `json:"memory,omitempty,omitzero"`
+	Retry  StepRetry `json:"retry,omitempty,omitzero"`
 
 	// SchemaPolicy evolve or freeze.
 	SchemaPolicy string `json:"schema_policy,omitempty,omitzero"`
-	SetAside     string `json:"set_aside,omitempty,omitzero"`
 	Slots        int    `json:"slots,omitempty,omitzero"`
 	SplitSize    string `json:"split_size,omitempty,omitzero"`
-
-	// TimeLimit Longest life of a run; empty: none.
-	TimeLimit string `json:"time_limit,omitempty,omitzero"`
 
 	// Verify counts or digest.
 	Verify string `json:"verify,omitempty,omitzero"`
@@ -1185,12 +1193,18 @@ type PipelineSettings struct {
 
 // PipelineVersion defines model for PipelineVersion.
 type PipelineVersion struct {
-	CreatedAt time.Time        `json:"created_at"`
-	CreatedBy string           `json:"created_by"`
-	Graph     Graph            `json:"graph"`
-	Hash      string           `json:"hash"`
-	Number    int64            `json:"number"`
-	Settings  PipelineSettings `json:"settings"`
+	CreatedAt time.Time `json:"created_at"`
+	CreatedBy string    `json:"created_by"`
+	Graph     Graph     `json:"graph"`
+	Hash      string    `json:"hash"`
+	Number    int64     `json:"number"`
+	Routes    []Route   `json:"routes"`
+
+	// Service How the service executes the pipeline's runs.
+	Service ServiceSettings `json:"service"`
+
+	// Settings How the engine executes the pipeline.
+	Settings PipelineSettings `json:"settings"`
 }
 
 // PipelineVersionList defines model for PipelineVersionList.
@@ -1248,20 +1262,14 @@ type ResourceNames struct {
 
 // RetryPolicy defines model for RetryPolicy.
 type RetryPolicy struct {
-	// Attempts Failed attempts of a run before it fails; 0: the default, 3.
+	// Attempts How many attempts of a run may fail before the run does; 0: 3.
 	Attempts int `json:"attempts,omitempty,omitzero"`
 
-	// Backoff First wait, doubled each time; default 10s.
+	// Backoff First wait, doubled each time; empty: 10s.
 	Backoff string `json:"backoff,omitempty,omitzero"`
 
-	// GiveUp How long a step within an attempt is tried.
-	GiveUp string `json:"give_up,omitempty,omitzero"`
-
-	// MaxBackoff Longest wait; default 10m.
+	// MaxBackoff Longest wait; empty: 10m.
 	MaxBackoff string `json:"max_backoff,omitempty,omitzero"`
-
-	// StepAttempts How often a step within an attempt is tried.
-	StepAttempts int `json:"step_attempts,omitempty,omitzero"`
 }
 
 // Role Each may do all that the ones before it may.
@@ -1271,7 +1279,13 @@ type Role string
 type Route struct {
 	From string `json:"from"`
 
-	// Name Name by which the engine remembers the route.
+	// Hash Content hash of the route as a pipeline file.
+	Hash string `json:"hash,omitempty,omitzero"`
+
+	// Key Names the route within the graph: <source>-><sink>.
+	Key string `json:"key"`
+
+	// Name Name by which the engine and destinations remember the route.
 	Name string `json:"name"`
 	To   string `json:"to"`
 }
@@ -1576,6 +1590,30 @@ type ServiceAccountList struct {
 
 	// Next Give it as after to get what follows; null: nothing does.
 	Next *string `json:"next"`
+}
+
+// ServiceSettings How the service executes the pipeline's runs.
+type ServiceSettings struct {
+	Compute Compute `json:"compute,omitempty,omitzero"`
+
+	// ExpectedEvery How old the last success may grow before the pipeline counts as stale; empty: never.
+	ExpectedEvery string `json:"expected_every,omitempty,omitzero"`
+
+	// NoProgressLimit Longest time of a run without progress; empty: none.
+	NoProgressLimit string      `json:"no_progress_limit,omitempty,omitzero"`
+	Retries         RetryPolicy `json:"retries,omitempty,omitzero"`
+
+	// TimeLimit Longest life of a run; empty: none.
+	TimeLimit string `json:"time_limit,omitempty,omitzero"`
+}
+
+// StepRetry defines model for StepRetry.
+type StepRetry struct {
+	// Attempts How often a step within an attempt is tried at least; 0: 4.
+	Attempts int `json:"attempts,omitempty,omitzero"`
+
+	// GiveUp How long a step within an attempt is tried at least; empty: 60s.
+	GiveUp string `json:"give_up,omitempty,omitzero"`
 }
 
 // Validation defines model for Validation.
@@ -2013,6 +2051,15 @@ type UpdatePipelineParams struct {
 type BackfillPipelineParams struct {
 	// IdempotencyKey The request has its effect once, however often it is sent with this key. Another request with the same key is refused.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
+}
+
+// ExportPipelineParams defines parameters for ExportPipeline.
+type ExportPipelineParams struct {
+	// Version Number of the version; without it the current one.
+	Version *int64 `form:"version,omitempty" json:"version,omitempty"`
+
+	// Route Key of the route; needed if there are several.
+	Route *string `form:"route,omitempty" json:"route,omitempty"`
 }
 
 // PausePipelineParams defines parameters for PausePipeline.
@@ -2770,7 +2817,7 @@ type ClientInterface interface {
 	// The YAML file that tranship run takes; secrets are references to the environment.
 	//
 	// Corresponds with GET /v1/pipelines/{id}/export (the `ExportPipeline` operationId).
-	ExportPipeline(ctx context.Context, id Id, reqEditors ...RequestEditorFn) (*http.Response, error)
+	ExportPipeline(ctx context.Context, id Id, params *ExportPipelineParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetPipelineHealth Get the health of a pipeline
 	//
@@ -4071,8 +4118,8 @@ func (c *Client) BackfillPipeline(ctx context.Context, id Id, params *BackfillPi
 // The YAML file that tranship run takes; secrets are references to the environment.
 //
 // Corresponds with GET /v1/pipelines/{id}/export (the `ExportPipeline` operationId).
-func (c *Client) ExportPipeline(ctx context.Context, id Id, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewExportPipelineRequest(c.Server, id)
+func (c *Client) ExportPipeline(ctx context.Context, id Id, params *ExportPipelineParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewExportPipelineRequest(c.Server, id, params)
 	if err != nil {
 		return nil, err
 	}
@@ -7592,7 +7639,7 @@ func NewBackfillPipelineRequestWithBody(server string, id Id, params *BackfillPi
 }
 
 // NewExportPipelineRequest constructs an http.Request for the ExportPipeline method
-func NewExportPipelineRequest(server string, id Id) (*http.Request, error) {
+func NewExportPipelineRequest(server string, id Id, params *ExportPipelineParams) (*http.Request, error) {
 	var err error
 
 	var pathParam0 string
@@ -7615,6 +7662,45 @@ func NewExportPipelineRequest(server string, id Id) (*http.Request, error) {
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Version != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "version", *params.Version, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Route != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "route", *params.Route, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
@@ -10154,7 +10240,7 @@ type ClientWithResponsesInterface interface {
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /v1/pipelines/{id}/export (the `ExportPipeline` operationId).
-	ExportPipelineWithResponse(ctx context.Context, id Id, reqEditors ...RequestEditorFn) (*ExportPipelineResponse, error)
+	ExportPipelineWithResponse(ctx context.Context, id Id, params *ExportPipelineParams, reqEditors ...RequestEditorFn) (*ExportPipelineResponse, error)
 
 	// GetPipelineHealthWithResponse Get the health of a pipeline
 	//
@@ -15463,8 +15549,8 @@ func (c *ClientWithResponses) BackfillPipelineWithResponse(ctx context.Context, 
 // Returns a wrapper object for the known response body format(s).
 //
 // Corresponds with GET /v1/pipelines/{id}/export (the `ExportPipeline` operationId).
-func (c *ClientWithResponses) ExportPipelineWithResponse(ctx context.Context, id Id, reqEditors ...RequestEditorFn) (*ExportPipelineResponse, error) {
-	rsp, err := c.ExportPipeline(ctx, id, reqEditors...)
+func (c *ClientWithResponses) ExportPipelineWithResponse(ctx context.Context, id Id, params *ExportPipelineParams, reqEditors ...RequestEditorFn) (*ExportPipelineResponse, error) {
+	rsp, err := c.ExportPipeline(ctx, id, params, reqEditors...)
 	if err != nil {
 		return nil, err
 	}

@@ -17,7 +17,11 @@ import (
 	"github.com/tranship-io/tranship/api/internal/rest"
 	"github.com/tranship-io/tranship/control"
 	"github.com/tranship-io/tranship/control/access"
+	"github.com/tranship-io/tranship/control/connections"
+	"github.com/tranship-io/tranship/control/inspections"
+	"github.com/tranship-io/tranship/control/pipelines"
 	"github.com/tranship-io/tranship/control/runs"
+	"github.com/tranship-io/tranship/control/secrets"
 )
 
 // Config is what a handler needs.
@@ -49,8 +53,14 @@ type Config struct {
 // Services are what the operations work on. An operation whose service is nil
 // answers 501.
 type Services struct {
-	Access *access.Service
-	Runs   *runs.Service
+	Access      *access.Service
+	Runs        *runs.Service
+	Access      *access.Service
+	Connectors  connections.Catalog
+	Connections *connections.Service
+	Secrets     *secrets.Service
+	Inspections *inspections.Service
+	Pipelines   *pipelines.Service
 }
 
 // has tells whether the operations of a tag have their service.
@@ -60,6 +70,16 @@ func (s Services) has(tag string) bool {
 		return s.Access != nil
 	case "runs":
 		return s.Runs != nil
+	case "connectors":
+		return s.Connectors != nil
+	case "connections":
+		return s.Connections != nil
+	case "secrets":
+		return s.Secrets != nil
+	case "inspections":
+		return s.Inspections != nil
+	case "pipelines", "versions", "validations":
+		return s.Pipelines != nil
 	}
 	return true
 }

@@ -106,7 +106,7 @@ func (a *app) inspect(ctx context.Context, doc *pipeline.Document, name string, 
 		return fmt.Errorf("open source: %w", err)
 	}
 	defer ends.Close(src)
-	r, err := findResource(ctx, src, name)
+	r, err := ends.FindResource(ctx, src, name)
 	if err != nil {
 		return err
 	}
@@ -120,28 +120,6 @@ func (a *app) inspect(ctx context.Context, doc *pipeline.Document, name string, 
 		return writeJSON(a.stdout, out)
 	}
 	return out.print(a.stdout)
-}
-
-// findResource finds one resource by the name that a user writes.
-func findResource(ctx context.Context, src engine.SourceSession, name string) (engine.Resource, error) {
-	found, err := src.Discover(ctx, []string{name})
-	if err != nil {
-		return engine.Resource{}, fmt.Errorf("discover %s: %w", name, err)
-	}
-	one := &pipeline.Document{Resources: []pipeline.Resource{{Name: name}}}
-	selected, err := one.Expand(found)
-	if err != nil {
-		if all, again := src.Discover(ctx, nil); again == nil {
-			selected, err = one.Expand(all)
-		}
-	}
-	if err != nil {
-		return engine.Resource{}, err
-	}
-	if len(selected) != 1 {
-		return engine.Resource{}, usageError("name a single one", "%q stands for %s", name, plural(len(selected), "resource"))
-	}
-	return selected[0].Resource, nil
 }
 
 func (i inspection) print(w io.Writer) error {

@@ -280,7 +280,7 @@ func (a *app) reset(ctx context.Context, resource string) error {
 		return fmt.Errorf("open source: %w", err)
 	}
 	defer ends.Close(src)
-	r, err := findResource(ctx, src, resource)
+	r, err := ends.FindResource(ctx, src, resource)
 	if err != nil {
 		return err
 	}

@@ -45,7 +45,7 @@ func (s *Service) Update(ctx context.Context, a control.Actor, ref string, versi
 	if err != nil {
 		return Connection{}, err
 	}
-	if have.Version != version {
+	if version != 0 && have.Version != version {
 		return Connection{}, &control.StaleVersionError{Kind: "connection", Ref: have.Name, Given: version, Current: have.Version}
 	}
 	c, err := s.Prepare(a, d, &have)

@@ -196,7 +196,7 @@ func (k *checked) document(cat connections.Catalog, p Pair, ends Ends) error {
 			if message == `the key "name" is missing` {
 				message = "the edge has neither a resource nor a pattern"
 			}
-			k.problem(control.Problem{Path: g.place(p, x.Path), Message: message, Hint: x.Hint})
+			k.problem(control.Problem{Path: g.Place(p, x.Path), Message: message, Hint: x.Hint})
 		}
 		return nil
 	case err != nil:
@@ -225,8 +225,18 @@ func (noCatalog) SinkSpecs() []engine.Spec   { return nil }
 
 var entryPath = regexp.MustCompile(`^resources\[([0-9]+)\](?:\.name\b|\.)?(.*)$`)
 
-// place says where in the graph a path of a pair's document is.
-func (g *Graph) place(p Pair, path string) string {
+// NodePath is the path of a node's connection within the graph.
+func (g *Graph) NodePath(id string) string {
+	for i := range g.Nodes {
+		if g.Nodes[i].ID == id {
+			return fmt.Sprintf("nodes[%d].connection", i)
+		}
+	}
+	return "nodes"
+}
+
+// Place says where in the graph a path of a pair's document is.
+func (g *Graph) Place(p Pair, path string) string {
 	if m := entryPath.FindStringSubmatch(path); m != nil {
 		i, err := strconv.Atoi(m[1])
 		if err != nil || i >= len(p.Edges) {

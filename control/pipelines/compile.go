@@ -71,7 +71,7 @@ func (b *docWriter) put(key string, value any, literal bool) {
 
 // Document reads the document of a pair of nodes. The look-ups give the secrets of
 // its ends; nil leaves references in place, for a check or a hash. Its problems
-// are those of a document: [Graph.place] finds where they are in the graph.
+// are those of a document: [Graph.Place] finds where they are in the graph.
 func (g *Graph) Document(c connections.Catalog, name string, p Pair, ends Ends, source, sink Lookup) (*pipeline.Document, error) {
 	text, err := g.Text(name, p, ends)
 	if err != nil {

@@ -53,7 +53,7 @@ func (s *Service) Update(ctx context.Context, a control.Actor, ref string, versi
 	if err != nil {
 		return Pipeline{}, err
 	}
-	if have.Version != version {
+	if version != 0 && have.Version != version {
 		return Pipeline{}, &control.StaleVersionError{Kind: "pipeline", Ref: have.Name, Given: version, Current: have.Version}
 	}
 	k, err := check(ctx, s.Connections, s.Catalog, a.Organization, d, nil)

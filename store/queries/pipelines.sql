@@ -62,3 +62,14 @@ ON CONFLICT (organization, name) DO NOTHING;
 
 -- name: DeleteRouteNames :exec
 DELETE FROM route_names WHERE organization = $1 AND pipeline = $2;
+
+-- name: RoutesNamed :many
+-- The engine's routes that a route of a pipeline had, one for each pair of systems.
+SELECT id, source, sink FROM routes WHERE organization = $1 AND pipeline = $2 ORDER BY id;
+
+-- name: KnownResources :many
+-- Which of the names a run of the pipeline had a plan for.
+SELECT DISTINCT s.name FROM runs r
+JOIN resources s ON s.organization = r.organization AND s.run = r.id
+WHERE r.organization = $1 AND r.pipeline = @pipeline::uuid AND s.name = ANY (@names::text[])
+ORDER BY s.name;

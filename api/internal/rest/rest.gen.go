@@ -65,7 +65,7 @@ const (
 	ComputeAuto    Compute = "auto"
 	ComputeFargate Compute = "fargate"
 	ComputeLambda  Compute = "lambda"
-	ComputeLocal   Compute = "local"
+	ComputeProcess Compute = "process"
 )
 
 // Valid indicates whether the value is a known member of the Compute enum.
@@ -77,7 +77,7 @@ func (e Compute) Valid() bool {
 		return true
 	case ComputeLambda:
 		return true
-	case ComputeLocal:
+	case ComputeProcess:
 		return true
 	default:
 		return false
@@ -740,6 +740,16 @@ type DeliveryState string
 // Document defines model for Document.
 type Document = json.RawMessage
 
+// EdgeDefaults defines model for EdgeDefaults.
+type EdgeDefaults struct {
+	// Lookback Of incremental edges; a duration, such as 10m.
+	Lookback string        `json:"lookback,omitempty,omitzero"`
+	Policies ValuePolicies `json:"policies,omitempty,omitzero"`
+	Read     string        `json:"read,omitempty,omitzero"`
+	SetAside string        `json:"set_aside,omitempty,omitzero"`
+	Write    string        `json:"write,omitempty,omitzero"`
+}
+
 // Fact defines model for Fact.
 type Fact struct {
 	At   time.Time       `json:"at"`
@@ -761,8 +771,10 @@ type FactList struct {
 
 // Graph defines model for Graph.
 type Graph struct {
-	Edges []GraphEdge `json:"edges"`
-	Nodes []GraphNode `json:"nodes"`
+	// Defaults What holds for every edge that does not say otherwise.
+	Defaults EdgeDefaults `json:"defaults,omitempty,omitzero"`
+	Edges    []GraphEdge  `json:"edges"`
+	Nodes    []GraphNode  `json:"nodes"`
 }
 
 // GraphEdge defines model for GraphEdge.
@@ -798,9 +810,9 @@ type GraphEdge struct {
 
 // GraphNode defines model for GraphNode.
 type GraphNode struct {
-	// Connection The connection of this end.
-	Connection openapi_types.UUID `json:"connection"`
-	Id         string             `json:"id"`
+	// Connection Id or name of the connection; answers have its id.
+	Connection string `json:"connection"`
+	Id         string `json:"id"`
 
 	// Overlay Laid over the connection’s configuration for this pipeline.
 	Overlay json.RawMessage `json:"overlay,omitempty,omitzero"`
@@ -1092,13 +1104,18 @@ type Pipeline struct {
 	Graph          Graph  `json:"graph"`
 
 	// Hash Content hash of the current version.
-	Hash      string             `json:"hash"`
-	Id        openapi_types.UUID `json:"id"`
-	Name      string             `json:"name"`
-	Paused    bool               `json:"paused"`
-	Routes    []Route            `json:"routes"`
-	Settings  PipelineSettings   `json:"settings"`
-	UpdatedAt time.Time          `json:"updated_at"`
+	Hash   string             `json:"hash"`
+	Id     openapi_types.UUID `json:"id"`
+	Name   string             `json:"name"`
+	Paused bool               `json:"paused"`
+	Routes []Route            `json:"routes"`
+
+	// Service How the service executes the pipeline's runs.
+	Service ServiceSettings `json:"service"`
+
+	// Settings How the engine executes the pipeline.
+	Settings  PipelineSettings `json:"settings"`
+	UpdatedAt time.Time        `json:"updated_at"`
 
 	// Version Version of the object; the ETag.
 	Version int64 `json:"version"`
@@ -1132,10 +1149,15 @@ type PipelineHealthList struct {
 
 // PipelineInput defines model for PipelineInput.
 type PipelineInput struct {
-	Description string           `json:"description,omitempty,omitzero"`
-	Graph       Graph            `json:"graph"`
-	Name        string           `json:"name"`
-	Settings    PipelineSettings `json:"settings,omitempty,omitzero"`
+	Description string `json:"description,omitempty,omitzero"`
+	Graph       Graph  `json:"graph"`
+	Name        string `json:"name"`
+
+	// Service How the service executes the pipeline's runs.
+	Service ServiceSettings `json:"service,omitempty,omitzero"`
+
+	// Settings How the engine executes the pipeline.
+	Settings PipelineSettings `json:"settings,omitempty,omitzero"`
 }
 
 // PipelineList defines model for PipelineList.
@@ -1146,38 +1168,24 @@ type PipelineList struct {
 	Next *string `json:"next"`
 }
 
-// PipelineSettings defines model for PipelineSettings.
+// PipelineSettings How the engine executes the pipeline.
 type PipelineSettings struct {
-	AttemptTime    string  `json:"attempt_time,omitempty,omitzero"`
-	Compute        Compute `json:"compute,omitempty,omitzero"`
-	ConnectTimeout string  `json:"connect_timeout,omitempty,omitzero"`
+	AttemptTime    string `json:"attempt_time,omitempty,omitzero"`
+	ConnectTimeout string `json:"connect_timeout,omitempty,omitzero"`
 
 	// Consistency snapshot or chunked.
 	Consistency string `json:"consistency,omitempty,omitzero"`
 	EpochSize   string `json:"epoch_size,omitempty,omitzero"`
-
-	// ExpectedEvery How old the last success may grow before the pipeline counts as stale; empty: never.
-	ExpectedEvery string `json:"expected_every,omitempty,omitzero"`
-	Lineage       bool   `json:"lineage,omitempty,omitzero"`
+	Lineage     bool   `json:"lineage,omitempty,omitzero"`
 
 	// Memory Such as 256MiB.
-	Memory string `json:"memory,omitempty,omitzero"`
-
-	// NoProgressLimit Longest time of a run without progress; empty: none.
-	NoProgressLimit string `json:"no_progress_limit,omitempty,omitzero"`
-
-	// Policies Value policies of edges that have none.
-	Policies ValuePolicies `json:"policies,omitempty,omitzero"`
-	Retry    RetryPolicy   `json:"retry,omitempty,omitzero"`
+	Memory string    `json:"memory,omitempty,omitzero"`
+	Retry  StepRetry `json:"retry,omitempty,omitzero"`
 
 	// SchemaPolicy evolve or freeze.
 	SchemaPolicy string `json:"schema_policy,omitempty,omitzero"`
-	SetAside     string `json:"set_aside,omitempty,omitzero"`
 	Slots        int    `json:"slots,omitempty,omitzero"`
 	SplitSize    string `json:"split_size,omitempty,omitzero"`
-
-	// TimeLimit Longest life of a run; empty: none.
-	TimeLimit string `json:"time_limit,omitempty,omitzero"`
 
 	// Verify counts or digest.
 	Verify string `json:"verify,omitempty,omitzero"`
@@ -1185,12 +1193,18 @@ type PipelineSettings struct {
 
 // PipelineVersion defines model for PipelineVersion.
 type PipelineVersion struct {
-	CreatedAt time.Time        `json:"created_at"`
-	CreatedBy string           `json:"created_by"`
-	Graph     Graph            `json:"graph"`
-	Hash      string           `json:"hash"`
-	Number    int64            `json:"number"`
-	Settings  PipelineSettings `json:"settings"`
+	CreatedAt time.Time `json:"created_at"`
+	CreatedBy string    `json:"created_by"`
+	Graph     Graph     `json:"graph"`
+	Hash      string    `json:"hash"`
+	Number    int64     `json:"number"`
+	Routes    []Route   `json:"routes"`
+
+	// Service How the service executes the pipeline's runs.
+	Service ServiceSettings `json:"service"`
+
+	// Settings How the engine executes the pipeline.
+	Settings PipelineSettings `json:"settings"`
 }
 
 // PipelineVersionList defines model for PipelineVersionList.
@@ -1248,20 +1262,14 @@ type ResourceNames struct {
 
 // RetryPolicy defines model for RetryPolicy.
 type RetryPolicy struct {
-	// Attempts Failed attempts of a run before it fails; 0: the default, 3.
+	// Attempts How many attempts of a run may fail before the run does; 0: 3.
 	Attempts int `json:"attempts,omitempty,omitzero"`
 
-	// Backoff First wait, doubled each time; default 10s.
+	// Backoff First wait, doubled each time; empty: 10s.
 	Backoff string `json:"backoff,omitempty,omitzero"`
 
-	// GiveUp How long a step within an attempt is tried.
-	GiveUp string `json:"give_up,omitempty,omitzero"`
-
-	// MaxBackoff Longest wait; default 10m.
+	// MaxBackoff Longest wait; empty: 10m.
 	MaxBackoff string `json:"max_backoff,omitempty,omitzero"`
-
-	// StepAttempts How often a step within an attempt is tried.
-	StepAttempts int `json:"step_attempts,omitempty,omitzero"`
 }
 
 // Role Each may do all that the ones before it may.
@@ -1271,7 +1279,13 @@ type Role string
 type Route struct {
 	From string `json:"from"`
 
-	// Name Name by which the engine remembers the route.
+	// Hash Content hash of the route as a pipeline file.
+	Hash string `json:"hash,omitempty,omitzero"`
+
+	// Key Names the route within the graph: <source>-><sink>.
+	Key string `json:"key"`
+
+	// Name Name by which the engine and destinations remember the route.
 	Name string `json:"name"`
 	To   string `json:"to"`
 }
@@ -1576,6 +1590,30 @@ type ServiceAccountList struct {
 
 	// Next Give it as after to get what follows; null: nothing does.
 	Next *string `json:"next"`
+}
+
+// ServiceSettings How the service executes the pipeline's runs.
+type ServiceSettings struct {
+	Compute Compute `json:"compute,omitempty,omitzero"`
+
+	// ExpectedEvery How old the last success may grow before the pipeline counts as stale; empty: never.
+	ExpectedEvery string `json:"expected_every,omitempty,omitzero"`
+
+	// NoProgressLimit Longest time of a run without progress; empty: none.
+	NoProgressLimit string      `json:"no_progress_limit,omitempty,omitzero"`
+	Retries         RetryPolicy `json:"retries,omitempty,omitzero"`
+
+	// TimeLimit Longest life of a run; empty: none.
+	TimeLimit string `json:"time_limit,omitempty,omitzero"`
+}
+
+// StepRetry defines model for StepRetry.
+type StepRetry struct {
+	// Attempts How often a step within an attempt is tried at least; 0: 4.
+	Attempts int `json:"attempts,omitempty,omitzero"`
+
+	// GiveUp How long a step within an attempt is tried at least; empty: 60s.
+	GiveUp string `json:"give_up,omitempty,omitzero"`
 }
 
 // Validation defines model for Validation.
@@ -2015,6 +2053,15 @@ type BackfillPipelineParams struct {
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
 }
 
+// ExportPipelineParams defines parameters for ExportPipeline.
+type ExportPipelineParams struct {
+	// Version Number of the version; without it the current one.
+	Version int64 `form:"version,omitempty" json:"version,omitempty,omitzero"`
+
+	// Route Key of the route; needed if there are several.
+	Route string `form:"route,omitempty" json:"route,omitempty,omitzero"`
+}
+
 // PausePipelineParams defines parameters for PausePipeline.
 type PausePipelineParams struct {
 	// IdempotencyKey The request has its effect once, however often it is sent with this key. Another request with the same key is refused.
@@ -2430,7 +2477,7 @@ type ServerInterface interface {
 	BackfillPipeline(w http.ResponseWriter, r *http.Request, id Id, params BackfillPipelineParams)
 	// ExportPipeline Export as a pipeline file
 	// (GET /v1/pipelines/{id}/export)
-	ExportPipeline(w http.ResponseWriter, r *http.Request, id Id)
+	ExportPipeline(w http.ResponseWriter, r *http.Request, id Id, params ExportPipelineParams)
 	// GetPipelineHealth Get the health of a pipeline
 	// (GET /v1/pipelines/{id}/health)
 	GetPipelineHealth(w http.ResponseWriter, r *http.Request, id Id)
@@ -4818,8 +4865,37 @@ func (siw *ServerInterfaceWrapper) ExportPipeline(w http.ResponseWriter, r *http
 		return
 	}
 
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ExportPipelineParams
+
+	// ------------- Optional query parameter "version" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "version", r.URL.Query(), &params.Version, runtime.BindQueryParameterOptions{Type: "integer", Format: "int64"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "version"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "version", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "route" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "route", r.URL.Query(), &params.Route, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "route"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "route", Err: err})
+		}
+		return
+	}
+
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.ExportPipeline(w, r, id)
+		siw.Handler.ExportPipeline(w, r, id, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -7748,7 +7824,8 @@ func (response BackfillPipeline202JSONResponse) VisitBackfillPipelineResponse(w 
 }
 
 type ExportPipelineRequestObject struct {
-	Id Id `json:"id"`
+	Id     Id `json:"id"`
+	Params ExportPipelineParams
 }
 
 type ExportPipelineResponseObject interface {
@@ -10150,10 +10227,11 @@ func (sh *strictHandler) BackfillPipeline(w http.ResponseWriter, r *http.Request
 }
 
 // ExportPipeline operation middleware
-func (sh *strictHandler) ExportPipeline(w http.ResponseWriter, r *http.Request, id Id) {
+func (sh *strictHandler) ExportPipeline(w http.ResponseWriter, r *http.Request, id Id, params ExportPipelineParams) {
 	var request ExportPipelineRequestObject
 
 	request.Id = id
+	request.Params = params
 
 	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
 		return sh.ssi.ExportPipeline(ctx, request.(ExportPipelineRequestObject))

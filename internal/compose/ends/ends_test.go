@@ -16,6 +16,7 @@ import (
 	"github.com/tranship-io/tranship/connectors/catalog"
 	"github.com/tranship-io/tranship/control"
 	"github.com/tranship-io/tranship/control/connections"
+	"github.com/tranship-io/tranship/control/inspections"
 	"github.com/tranship-io/tranship/control/pipelines"
 	"github.com/tranship-io/tranship/control/secrets"
 	"github.com/tranship-io/tranship/engine"
@@ -35,7 +36,10 @@ type world struct {
 	catalog   *catalog.Catalog
 	pipelines *pipelines.Service
 	drafts    *connections.Service
+	secrets   *secrets.Service
 	resolver  *ends.Resolver
+
+	inspections *inspections.Service
 }
 
 func newWorld(t *testing.T) *world {
@@ -53,8 +57,9 @@ func newWorld(t *testing.T) *world {
 	require.NoError(t, err)
 	resolve := secrets.Secrets{secrets.ProviderLocal: &secrets.Local{Store: d, Keyring: ring}}
 	w := &world{a: control.System(organization), catalog: catalog.New(io.Discard)}
+	w.secrets = &secrets.Service{Store: d, Keyring: ring}
 	w.drafts = &connections.Service{Store: d, Catalog: w.catalog, Keyring: ring, Providers: resolve.Providers()}
-	w.pipelines = &pipelines.Service{Store: d, Connections: d, Catalog: w.catalog, Drafts: w.drafts, Secrets: resolve}
+	w.pipelines = &pipelines.Service{Store: d, Connections: d, Catalog: w.catalog, Drafts: w.drafts, Secrets: resolve, Cursors: d}
 	w.resolver = &ends.Resolver{Store: d, Secrets: resolve, Catalog: w.catalog}
 	return w
 }

@@ -108,7 +108,7 @@ func (r *Resolver) ends(ctx context.Context, route Route, g pipelines.Graph, nam
 }
 
 // Session opens one connection by itself, for an inspection.
-func (r *Resolver) Session(ctx context.Context, organization uuid.UUID, c connections.Connection, overlay []byte, opt engine.OpenOptions) (any, error) {
+func (r *Resolver) Session(ctx context.Context, organization uuid.UUID, c connections.Connection, overlay []byte, opt engine.OpenOptions) (Closer, error) {
 	what := fmt.Sprintf("connection %q", c.Name)
 	end, err := c.End(overlay)
 	if err != nil {

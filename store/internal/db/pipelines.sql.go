@@ -273,6 +273,40 @@ func (q *Queries) InsertRouteName(ctx context.Context, arg InsertRouteNameParams
 	return result.RowsAffected(), nil
 }
 
+const knownResources = `-- name: KnownResources :many
+SELECT DISTINCT s.name FROM runs r
+JOIN resources s ON s.organization = r.organization AND s.run = r.id
+WHERE r.organization = $1 AND r.pipeline = $2::uuid AND s.name = ANY ($3::text[])
+ORDER BY s.name
+`
+
+type KnownResourcesParams struct {
+	Organization uuid.UUID
+	Pipeline     uuid.UUID
+	Names        []string
+}
+
+// Which of the names a run of the pipeline had a plan for.
+func (q *Queries) KnownResources(ctx context.Context, arg KnownResourcesParams) ([]string, error) {
+	rows, err := q.db.Query(ctx, knownResources, arg.Organization, arg.Pipeline, arg.Names)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var name string
+		if err := rows.Scan(&name); err != nil {
+			return nil, err
+		}
+		items = append(items, name)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const listPipelineRoutes = `-- name: ListPipelineRoutes :many
 SELECT organization, pipeline, number, route_key, position, source, sink, name, hash FROM pipeline_routes WHERE organization = $1 AND pipeline = $2 AND number = $3 ORDER BY position
 `
@@ -438,6 +472,42 @@ func (q *Queries) LockPipeline(ctx context.Context, arg LockPipelineParams) (Pip
 		&i.DeletedAt,
 	)
 	return i, err
+}
+
+const routesNamed = `-- name: RoutesNamed :many
+SELECT id, source, sink FROM routes WHERE organization = $1 AND pipeline = $2 ORDER BY id
+`
+
+type RoutesNamedParams struct {
+	Organization uuid.UUID
+	Pipeline     string
+}
+
+type RoutesNamedRow struct {
+	ID     uuid.UUID
+	Source string
+	Sink   string
+}
+
+// The engine's routes that a route of a pipeline had, one for each pair of systems.
+func (q *Queries) RoutesNamed(ctx context.Context, arg RoutesNamedParams) ([]RoutesNamedRow, error) {
+	rows, err := q.db.Query(ctx, routesNamed, arg.Organization, arg.Pipeline)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []RoutesNamedRow
+	for rows.Next() {
+		var i RoutesNamedRow
+		if err := rows.Scan(&i.ID, &i.Source, &i.Sink); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const setPipelinePaused = `-- name: SetPipelinePaused :one
