@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"encoding/json"
 
 	"github.com/google/uuid"
 
@@ -31,7 +30,7 @@ func (o *operations) ListInspections(ctx context.Context, r rest.ListInspections
 func (o *operations) StartInspection(ctx context.Context, r rest.StartInspectionRequestObject) (rest.StartInspectionResponseObject, error) {
 	i, err := o.Inspections.Start(ctx, actorOf(ctx), inspections.Request{
 		Kind: inspections.Kind(r.Body.Kind), Connection: idText(r.Body.Connection), Pipeline: idText(r.Body.Pipeline),
-		Resource: r.Body.Resource, Pattern: r.Body.Pattern, Overlay: json.RawMessage(r.Body.Overlay),
+		Resource: r.Body.Resource, Pattern: r.Body.Pattern, Overlay: r.Body.Overlay,
 	})
 	if err != nil {
 		return nil, err

@@ -54,13 +54,12 @@ type Config struct {
 // answers 501.
 type Services struct {
 	Access      *access.Service
-	Runs        *runs.Service
-	Access      *access.Service
 	Connectors  connections.Catalog
 	Connections *connections.Service
 	Secrets     *secrets.Service
 	Inspections *inspections.Service
 	Pipelines   *pipelines.Service
+	Runs        *runs.Service
 }
 
 // has tells whether the operations of a tag have their service.

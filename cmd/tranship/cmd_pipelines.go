@@ -35,7 +35,7 @@ func (a *app) pipelinesCommand() *cobra.Command {
 			return err
 		}),
 		a.pipelineCommand("export NAME", "Write a pipeline as the file that run takes", func(ctx context.Context, c *client.Client, id uuid.UUID) error {
-			body, err := answer(c.ExportPipeline(ctx, id))
+			body, err := answer(c.ExportPipeline(ctx, id, &client.ExportPipelineParams{}))
 			if err != nil {
 				return err
 			}

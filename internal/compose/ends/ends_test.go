@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/assert"
@@ -40,6 +42,7 @@ type world struct {
 	resolver  *ends.Resolver
 
 	inspections *inspections.Service
+	worker      *inspections.Worker
 }
 
 func newWorld(t *testing.T) *world {
@@ -61,8 +64,16 @@ func newWorld(t *testing.T) *world {
 	w.drafts = &connections.Service{Store: d, Catalog: w.catalog, Keyring: ring, Providers: resolve.Providers()}
 	w.pipelines = &pipelines.Service{Store: d, Connections: d, Catalog: w.catalog, Drafts: w.drafts, Secrets: resolve, Cursors: d}
 	w.resolver = &ends.Resolver{Store: d, Secrets: resolve, Catalog: w.catalog}
+	w.inspections = &inspections.Service{Store: d, Connections: d, Pipelines: d, Catalog: w.catalog}
+	w.worker = &inspections.Worker{Store: d, Clock: clock{}, Log: slog.New(slog.DiscardHandler),
+		Executor: &ends.Inspector{GiveUp: time.Second, Resolver: w.resolver, State: func(o uuid.UUID) engine.State { return d.State(o) }}}
 	return w
 }
+
+type clock struct{}
+
+func (clock) Now() time.Time                         { return time.Now() }
+func (clock) Sleep(context.Context, time.Time) error { return nil }
 
 func (w *world) options(p *pipelines.Pipeline, key string) ends.Route {
 	return ends.Route{Organization: w.a.Organization, Pipeline: p.ID, Name: p.Name, Number: p.Current.Number, Key: key}

@@ -1,11 +1,13 @@
 package ends
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -23,12 +25,11 @@ type Inspector struct {
 	// State gives an organization's state, for a validation to know where routes
 	// stand; nil: it does not.
 	State func(organization uuid.UUID) engine.State
+	// GiveUp is how long connecting is tried, for somebody waits; 0 means 15 s.
+	GiveUp time.Duration
 }
 
 var _ inspections.Executor = (*Inspector)(nil)
-
-// giveUp is how long connecting is tried for an inspection: somebody waits.
-const giveUp = 15e9
 
 // Tested is the result of a test. A connection that cannot be opened is a finding,
 // not a failed test.
@@ -88,7 +89,7 @@ func (x *Inspector) Inspect(ctx context.Context, c inspections.Claimed) (any, er
 	if err != nil {
 		return nil, classified(err, "connection")
 	}
-	session, err := x.Session(ctx, c.Organization, conn, c.Overlay, engine.OpenOptions{Pipeline: "inspection", GiveUp: giveUp})
+	session, err := x.Session(ctx, c.Organization, conn, c.Overlay, engine.OpenOptions{Pipeline: "inspection", GiveUp: cmp.Or(x.GiveUp, 15*time.Second)})
 	if c.Kind == inspections.Test {
 		return test(ctx, session, err)
 	}
@@ -223,7 +224,9 @@ func (v *validation) fail(path string, err error) {
 
 // route plans all resources of a route and changes nothing.
 func (v *validation) route(ctx context.Context, r pipelines.Route, pair pipelines.Pair) {
-	e, err := v.x.Ends(ctx, Route{Organization: v.c.Organization, Pipeline: v.c.Pipeline, Number: v.c.Number, Key: r.Key})
+	// The route's name begins with a name that the pipeline had.
+	name, _, _ := strings.Cut(r.Name, "/")
+	e, err := v.x.Ends(ctx, Route{Organization: v.c.Organization, Pipeline: v.c.Pipeline, Name: name, Number: v.c.Number, Key: r.Key})
 	if err != nil {
 		v.fail("edges["+fmt.Sprint(pair.Edges[0])+"]", err)
 		return

@@ -40,6 +40,7 @@ type process struct {
 	pool    *worker.Pool
 	loop    *sweep.Loop
 	loops   *loops
+	pipes   *pipes
 
 	cancel context.CancelFunc
 	wait   sync.WaitGroup
@@ -130,6 +131,7 @@ func (p *process) wire(ctx context.Context) error {
 		secrets.ProviderLocal: &secrets.Local{Store: p.db, Keyring: keyring},
 	}
 	routes := &ends.Resolver{Store: p.db, Secrets: resolver, Catalog: c.Catalog}
+	p.pipes = p.newPipes(keyring, resolver, routes)
 	p.pool = worker.New(worker.Config{
 		Store: workerStore{p.db}, Holder: p.holder, Places: c.Workers, Lease: c.Lease, AttemptTime: c.AttemptTime, Memory: c.Memory,
 		Ends: func(ctx context.Context, r runs.Run, organization uuid.UUID) (runner.Options, error) {
@@ -140,7 +142,7 @@ func (p *process) wire(ctx context.Context) error {
 	dispatcher := &dispatch.Dispatcher{Store: p.db, Queue: p.pool, Compute: p.pool,
 		Admission: dispatch.Admission{PerOrganization: c.MaxRunning, Expiry: c.Lease}}
 	p.loop = (&sweep.Loop{
-		Sweeper: &sweep.Sweeper{Store: p.db, Log: c.Log}, Clock: clock{}, Log: c.Log,
+		Sweeper: &sweep.Sweeper{Store: p.db, Log: c.Log}, Clock: clock{}, Log: c.Log, Tasks: []sweep.Task{p.pipes.worker},
 		Dispatch: func(ctx context.Context) error {
 			p.telling.sweeps.Add(ctx, 1)
 			// Facts that nobody was told of are passed on all the same.
@@ -156,7 +158,9 @@ func (p *process) wire(ctx context.Context) error {
 	if err := p.makeLoops(service, resolver); err != nil {
 		return err
 	}
-	return p.serveAPI(server.Services{Access: entry, Runs: service})
+	services := server.Services{Access: entry, Runs: service}
+	p.pipes.serve(&services, c.Catalog)
+	return p.serveAPI(services)
 }
 
 // workerStore gives a worker the engine's State of one run.
@@ -228,6 +232,9 @@ func (p *process) end(ctx context.Context) error {
 		p.cancel()
 	}
 	p.wait.Wait()
+	if p.pipes != nil {
+		p.pipes.worker.Wait()
+	}
 	var errs []error
 	if p.telling != nil {
 		closing, cancel := context.WithTimeout(ctx, telemetryTime)

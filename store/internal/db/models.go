@@ -153,6 +153,28 @@ type Idempotency struct {
 	CreatedAt    time.Time
 }
 
+type Inspection struct {
+	Organization uuid.UUID
+	ID           uuid.UUID
+	Kind         string
+	State        string
+	Connection   *uuid.UUID
+	Pipeline     *uuid.UUID
+	Number       *int64
+	Resource     string
+	Pattern      string
+	Overlay      []byte
+	Result       []byte
+	Error        string
+	Hint         string
+	Claim        *uuid.UUID
+	LeaseUntil   *time.Time
+	CreatedAt    time.Time
+	StartedAt    *time.Time
+	EndedAt      *time.Time
+	ExpiresAt    time.Time
+}
+
 type Member struct {
 	Organization uuid.UUID
 	ID           uuid.UUID
