@@ -64,9 +64,7 @@ func (d *DB) again(ctx context.Context, pool *pgxpool.Pool, do func(conn *pgxpoo
 		if err != nil {
 			return err
 		}
-		committing, err := do(conn)
-		lost := err != nil && conn.Conn().IsClosed() && ctx.Err() == nil
-		conn.Release()
+		committing, lost, err := on(ctx, conn, do)
 		switch {
 		case err == nil:
 			return nil
@@ -84,6 +82,14 @@ func (d *DB) again(ctx context.Context, pool *pgxpool.Pool, do func(conn *pgxpoo
 			return ctx.Err()
 		}
 	}
+}
+
+// on runs do on a connection and gives it back, even in a panic. lost tells that
+// the connection broke.
+func on(ctx context.Context, conn *pgxpool.Conn, do func(conn *pgxpool.Conn) (committing bool, err error)) (committing, lost bool, err error) {
+	defer conn.Release()
+	committing, err = do(conn)
+	return committing, err != nil && conn.Conn().IsClosed() && ctx.Err() == nil, err
 }
 
 // acquire takes a connection from the pool.
