@@ -53,6 +53,10 @@ func (w *wanted) offerNow() { w.offer, w.expired = "waiting", false }
 
 // settle is what becomes of an open run that nobody has.
 func (w *wanted) settle() {
+	if w.state == "paused" && w.desired == "cancel" {
+		w.end("canceled")
+		return
+	}
 	if w.leased || w.offer != "none" || w.state != "requested" && w.state != "running" {
 		return
 	}
@@ -114,7 +118,7 @@ func (m *machine) actions() map[string]func(*rapid.T) {
 			_, err := m.f.svc.Cancel(ctx, m.f.a, w.id)
 			m.conflict(t, err, w.state == "completed" || w.state == "failed" && !w.resumable)
 			switch {
-			case err != nil, w.state == "canceled", w.open() && w.desired == "cancel":
+			case err != nil, w.state == "canceled", w.open() && w.state != "paused" && w.desired == "cancel":
 			case w.busy():
 				w.desired = "cancel"
 			case w.state == "running" && w.interruptions > 0:
@@ -213,8 +217,9 @@ func (m *machine) actions() map[string]func(*rapid.T) {
 			}
 			state := rapid.SampledFrom([]engine.RunState{"completed", "failed", "canceled", "paused"}).Draw(t, "state")
 			m.f.finish(w.st, w.lease, state)
+			desired := w.desired
 			w.end(state)
-			w.resumable, w.leased = state == "failed", false
+			w.resumable, w.leased, w.desired = state == "failed", false, desired
 		},
 		"fail retryably": func(t *rapid.T) {
 			_, w := m.pick(t)

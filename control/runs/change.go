@@ -97,7 +97,7 @@ func (r *Run) illegal(verb, hint string) error {
 // closed (P22). Asking twice changes nothing.
 func Cancel(r *Run, by string) (Change, error) {
 	switch {
-	case r.State == engine.StateCanceled, r.Open() && r.Desired == engine.DesiredCancel:
+	case r.State == engine.StateCanceled, r.Open() && r.State != engine.StatePaused && r.Desired == engine.DesiredCancel:
 		return nothing(r), nil
 	case r.State == engine.StateCompleted, r.State == engine.StateFailed && !r.Resumable:
 		return Change{}, r.illegal("canceled", "")
@@ -247,6 +247,10 @@ func Interrupted(r *Run, lost []Lost) Change {
 // Idle decides what happens with an open run that nobody works on and that
 // nobody was offered: after a hand-over, a lost worker, or a crash in between.
 func Idle(r *Run) Change {
+	if r.State == engine.StatePaused && r.Desired == engine.DesiredCancel && !r.Busy {
+		// The worker paused before it heard that more was wanted.
+		return r.end(engine.StateCanceled, events.RunCanceled{Reason: "asked for while it was being paused"})
+	}
 	if r.Busy || r.Offered || r.State != engine.StateRequested && r.State != engine.StateRunning {
 		return nothing(r)
 	}

@@ -57,6 +57,7 @@ $$;
 CREATE FUNCTION open_work() RETURNS boolean
 LANGUAGE sql STABLE SET search_path = tranship AS $$
     SELECT EXISTS (SELECT FROM runs WHERE state IN ('scheduled', 'requested', 'running'))
+        OR EXISTS (SELECT FROM runs WHERE state = 'paused' AND desired = 'cancel')
         OR EXISTS (SELECT FROM slots WHERE holder <> '')
         OR EXISTS (SELECT FROM fact_relays)
 $$;

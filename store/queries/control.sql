@@ -133,7 +133,7 @@ WHERE o.organization = x.organization AND o.run = x.run AND o.slot = x.slot;
 -- name: FindObligations :many
 (SELECT DISTINCT 'lost' AS kind, s.organization, s.run FROM slots s WHERE s.holder <> '' AND s.expires <= clock_timestamp() LIMIT @most::bigint)
 UNION ALL
-(SELECT 'idle', r.organization, r.id FROM runs r WHERE r.state IN ('requested', 'running')
+(SELECT 'idle', r.organization, r.id FROM runs r WHERE (r.state IN ('requested', 'running') OR r.state = 'paused' AND r.desired = 'cancel')
     AND NOT EXISTS (SELECT FROM slots s WHERE s.organization = r.organization AND s.run = r.id AND s.holder <> '')
     AND NOT EXISTS (SELECT FROM attempt_offers o WHERE o.organization = r.organization AND o.run = r.id)
 LIMIT @most)

@@ -212,11 +212,14 @@ func (a *attempt) conclude(ctx context.Context, st *state, res *runner.Result, e
 		}
 	}
 	switch {
+	case st.finished != "":
+		if st.retry != nil {
+			settle(st.retry)
+		}
+		return Outcome{What: string(st.finished), Err: err}
 	case st.retry != nil:
 		settle(st.retry)
 		return Outcome{What: "retried", Err: err}
-	case st.finished != "":
-		return Outcome{What: string(st.finished), Err: err}
 	case res != nil && res.HandedOver:
 		settle(runs.Idle)
 		return Outcome{What: "handed_over"}

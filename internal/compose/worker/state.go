@@ -119,8 +119,8 @@ func (s *state) Cursor(ctx context.Context, r engine.Route, resource string) (en
 	return c, err
 }
 
-// FinishRun implements [engine.RunStore]. A failure that another attempt follows
-// ends this attempt only.
+// FinishRun implements [engine.RunStore]. A failure that another attempt follows,
+// or that a cancel overtakes, ends this attempt only.
 func (s *state) FinishRun(ctx context.Context, f engine.Fence, end engine.RunEnd) error {
 	if end.State == engine.StateFailed {
 		failure, err := failureIn(end)
@@ -151,6 +151,10 @@ func (s *state) FinishRun(ctx context.Context, f engine.Fence, end engine.RunEnd
 	if err == nil {
 		s.mu.Lock()
 		s.finished, s.ended = end.State, true
+		if end.State == engine.StatePaused {
+			// A cancel that came too late for the attempt.
+			s.retry = runs.Idle
+		}
 		s.mu.Unlock()
 	}
 	return err
@@ -164,7 +168,7 @@ func (s *state) again(ctx context.Context, f runs.Failure) (func(*runs.Run) runs
 	}
 	random := s.attempt.pool.c.Random()
 	decide := func(r *runs.Run) runs.Change { return runs.Failed(r, f, random) }
-	if c := decide(&r); c.State != engine.StateRunning || c.Nothing {
+	if c := decide(&r); c.State == engine.StateFailed || c.Nothing {
 		return nil, nil //nolint:nilnil // No decision is a decision: the run ends.
 	}
 	return decide, nil

@@ -267,7 +267,7 @@ func (q *Queries) Disarm(ctx context.Context) (bool, error) {
 const findObligations = `-- name: FindObligations :many
 (SELECT DISTINCT 'lost' AS kind, s.organization, s.run FROM slots s WHERE s.holder <> '' AND s.expires <= clock_timestamp() LIMIT $1::bigint)
 UNION ALL
-(SELECT 'idle', r.organization, r.id FROM runs r WHERE r.state IN ('requested', 'running')
+(SELECT 'idle', r.organization, r.id FROM runs r WHERE (r.state IN ('requested', 'running') OR r.state = 'paused' AND r.desired = 'cancel')
     AND NOT EXISTS (SELECT FROM slots s WHERE s.organization = r.organization AND s.run = r.id AND s.holder <> '')
     AND NOT EXISTS (SELECT FROM attempt_offers o WHERE o.organization = r.organization AND o.run = r.id)
 LIMIT $1)
