@@ -93,7 +93,7 @@ func (n *Notifications) CreateRule(ctx context.Context, a control.Actor, r notif
 		if err != nil {
 			return ruleWriteError(err, r)
 		}
-		if out, err = ruleOf(row); err != nil {
+		if out, err = namedRule(ctx, tx, row); err != nil {
 			return err
 		}
 		tx.Hint(Hint{Kind: HintDelivery, Organization: a.Organization})
@@ -118,7 +118,7 @@ func (n *Notifications) UpdateRule(ctx context.Context, a control.Actor, action 
 		if err != nil {
 			return ruleWriteError(err, r)
 		}
-		if out, err = ruleOf(row); err != nil {
+		if out, err = namedRule(ctx, tx, row); err != nil {
 			return err
 		}
 		tx.Hint(Hint{Kind: HintDelivery, Organization: a.Organization})
@@ -169,7 +169,18 @@ func getRule(ctx context.Context, tx Tx, id uuid.UUID) (notify.Rule, error) {
 	if err != nil {
 		return notify.Rule{}, ruleError(err, id)
 	}
-	return ruleOf(row)
+	return namedRule(ctx, tx, row)
+}
+
+// namedRule reads a rule's row with its pipeline's name.
+func namedRule(ctx context.Context, tx Tx, row db.NotificationRule) (notify.Rule, error) {
+	r, err := ruleOf(row)
+	if err != nil {
+		return r, err
+	}
+	names, err := pipelineNames(ctx, tx, r.Pipeline)
+	r.PipelineName = names[r.Pipeline]
+	return r, err
 }
 
 // GetRule implements [notify.Store].
@@ -194,6 +205,17 @@ func (n *Notifications) ListRules(ctx context.Context, a control.Actor, pipeline
 			return err
 		}
 		found, err := each(rows, ruleOf)
+		if err != nil {
+			return err
+		}
+		ids := make([]uuid.UUID, len(found))
+		for i, r := range found {
+			ids[i] = r.Pipeline
+		}
+		names, err := pipelineNames(ctx, tx, ids...)
+		for i, r := range found {
+			found[i].PipelineName = names[r.Pipeline]
+		}
 		out = control.PageOf(kind, p, found, func(r notify.Rule) any { return r.ID })
 		return err
 	})

@@ -58,6 +58,17 @@ func (n *Notifications) ListDeliveries(ctx context.Context, a control.Actor, f n
 			return err
 		}
 		found, err := each(rows, deliveryOf)
+		if err != nil {
+			return err
+		}
+		ids := make([]uuid.UUID, len(found))
+		for i, d := range found {
+			ids[i] = d.Pipeline
+		}
+		names, err := pipelineNames(ctx, tx, ids...)
+		for i, d := range found {
+			found[i].PipelineName = names[d.Pipeline]
+		}
 		out = control.PageOf(kind, p, found, func(d notify.Delivery) any { return deliveryPlace{d.CreatedAt, d.ID} })
 		return err
 	})
@@ -74,6 +85,11 @@ func (n *Notifications) GetDelivery(ctx context.Context, a control.Actor, id uui
 		if out, err = deliveryOf(row); err != nil {
 			return err
 		}
+		names, err := pipelineNames(ctx, tx, out.Pipeline)
+		if err != nil {
+			return err
+		}
+		out.PipelineName = names[out.Pipeline]
 		attempts, err := tx.Q().ListDeliveryAttempts(ctx, db.ListDeliveryAttemptsParams{Organization: a.Organization, Delivery: id})
 		for _, at := range attempts {
 			out.History = append(out.History, notify.Attempt{

@@ -38,7 +38,7 @@ func (s *Schedules) CreateSchedule(ctx context.Context, a control.Actor, made sc
 			if err != nil {
 				return scheduleError(err, id)
 			}
-			out, err = scheduleOf(row)
+			out, err = named(ctx, tx, row)
 			return err
 		}
 		r, err := rowOf(made)
@@ -54,7 +54,7 @@ func (s *Schedules) CreateSchedule(ctx context.Context, a control.Actor, made sc
 		if err != nil {
 			return scheduleWriteError(err, made)
 		}
-		if out, err = scheduleOf(row); err != nil {
+		if out, err = named(ctx, tx, row); err != nil {
 			return err
 		}
 		tx.Hint(Hint{Kind: HintSchedule, Organization: a.Organization, Object: out.ID})
@@ -83,7 +83,7 @@ func (s *Schedules) UpdateSchedule(ctx context.Context, a control.Actor, action 
 		if err != nil {
 			return scheduleWriteError(err, made)
 		}
-		if out, err = scheduleOf(row); err != nil {
+		if out, err = named(ctx, tx, row); err != nil {
 			return err
 		}
 		tx.Hint(Hint{Kind: HintSchedule, Organization: a.Organization, Object: out.ID})
@@ -128,7 +128,7 @@ func (s *Schedules) GetSchedule(ctx context.Context, a control.Actor, id uuid.UU
 		if err != nil {
 			return scheduleError(err, id)
 		}
-		out, err = scheduleOf(row)
+		out, err = named(ctx, tx, row)
 		return err
 	})
 	return out, err
@@ -151,10 +151,40 @@ func (s *Schedules) ListSchedules(ctx context.Context, a control.Actor, f schedu
 			return err
 		}
 		found, err := each(rows, scheduleOf)
+		if err != nil {
+			return err
+		}
+		if err := nameSchedules(ctx, tx, found); err != nil {
+			return err
+		}
 		out = control.PageOf(kind, p, found, func(s schedules.Schedule) any { return s.ID })
 		return err
 	})
 	return out, err
+}
+
+// nameSchedules fills in the names of pipelines.
+func nameSchedules(ctx context.Context, tx Tx, list []schedules.Schedule) error {
+	ids := make([]uuid.UUID, len(list))
+	for i, s := range list {
+		ids[i] = s.Pipeline
+	}
+	names, err := pipelineNames(ctx, tx, ids...)
+	for i, s := range list {
+		list[i].PipelineName = names[s.Pipeline]
+	}
+	return err
+}
+
+// named reads a schedule's row with its pipeline's name.
+func named(ctx context.Context, tx Tx, row db.Schedule) (schedules.Schedule, error) {
+	s, err := scheduleOf(row)
+	if err != nil {
+		return s, err
+	}
+	list := []schedules.Schedule{s}
+	err = nameSchedules(ctx, tx, list)
+	return list[0], err
 }
 
 // ListOccurrences implements [schedules.Store].

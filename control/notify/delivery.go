@@ -32,11 +32,13 @@ type Delivery struct {
 	Rule     uuid.UUID
 	Event    string
 	EventKey string
-	Pipeline uuid.UUID
-	Run      uuid.UUID
-	Channel  Channel
-	State    State
-	Payload  json.RawMessage
+	// Pipeline and Run are what the event is about; PipelineName is filled in by the store.
+	Pipeline     uuid.UUID
+	PipelineName string
+	Run          uuid.UUID
+	Channel      Channel
+	State        State
+	Payload      json.RawMessage
 	// Attempts counts those since the last replay that failed or succeeded;
 	// Interruptions those of which nobody knows the end.
 	Attempts, Interruptions int
@@ -161,6 +163,8 @@ type Store interface {
 	DeleteRule(ctx context.Context, a control.Actor, id uuid.UUID, version int64) (Rule, error)
 	GetRule(ctx context.Context, a control.Actor, id uuid.UUID) (Rule, error)
 	ListRules(ctx context.Context, a control.Actor, pipeline uuid.UUID, p control.Page) (control.List[Rule], error)
+	// PipelineID finds a live pipeline by its name or id.
+	PipelineID(ctx context.Context, a control.Actor, ref string) (uuid.UUID, error)
 	// ListDeliveries lists the newest first; GetDelivery has the history too.
 	ListDeliveries(ctx context.Context, a control.Actor, f Filter, p control.Page) (control.List[Delivery], error)
 	GetDelivery(ctx context.Context, a control.Actor, id uuid.UUID) (Delivery, error)

@@ -40,8 +40,9 @@ const (
 type Rule struct {
 	ID   uuid.UUID
 	Name string
-	// Pipeline is uuid.Nil for all pipelines.
-	Pipeline uuid.UUID
+	// Pipeline is uuid.Nil for all pipelines; PipelineName is filled in by the store.
+	Pipeline     uuid.UUID
+	PipelineName string
 	// Resource is a pattern (* and ?) of which one of the event's resources must
 	// match; empty: any event.
 	Resource string

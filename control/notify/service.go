@@ -26,8 +26,8 @@ type Service struct {
 	Vault Vault
 	// Keyring seals those secrets.
 	Keyring *secrets.Keyring
-	Guard Guard
-	Clock control.Clock
+	Guard   Guard
+	Clock   control.Clock
 }
 
 // Draft is what a user says of a rule; its fields mean what those of [Rule] do.
@@ -158,6 +158,15 @@ func (s *Service) Get(ctx context.Context, a control.Actor, id uuid.UUID) (Rule,
 		return Rule{}, err
 	}
 	return s.Store.GetRule(ctx, a, id)
+}
+
+// PipelineID finds the pipeline of a reference, by its name or id; uuid.Nil for the
+// empty one.
+func (s *Service) PipelineID(ctx context.Context, a control.Actor, ref string) (uuid.UUID, error) {
+	if err := control.Authorize(a, control.ReadNotifications); err != nil || ref == "" {
+		return uuid.Nil, err
+	}
+	return s.Store.PipelineID(ctx, a, ref)
 }
 
 // List lists rules; pipeline uuid.Nil: all, otherwise those that name it.

@@ -22,6 +22,8 @@ type Store interface {
 	GetSchedule(ctx context.Context, a control.Actor, id uuid.UUID) (Schedule, error)
 	// ListSchedules lists by creation.
 	ListSchedules(ctx context.Context, a control.Actor, f Filter, p control.Page) (control.List[Schedule], error)
+	// PipelineID finds a live pipeline by its name or id.
+	PipelineID(ctx context.Context, a control.Actor, ref string) (uuid.UUID, error)
 	// ListOccurrences lists a schedule's occurrences, newest instant first.
 	ListOccurrences(ctx context.Context, a control.Actor, schedule uuid.UUID, p control.Page) (control.List[Occurrence], error)
 }

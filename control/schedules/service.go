@@ -86,6 +86,15 @@ func (s *Service) Get(ctx context.Context, a control.Actor, id uuid.UUID) (Sched
 	return s.Store.GetSchedule(ctx, a, id)
 }
 
+// PipelineID finds the pipeline of a reference, by its name or id; uuid.Nil for the
+// empty one.
+func (s *Service) PipelineID(ctx context.Context, a control.Actor, ref string) (uuid.UUID, error) {
+	if err := control.Authorize(a, control.ReadSchedules); err != nil || ref == "" {
+		return uuid.Nil, err
+	}
+	return s.Store.PipelineID(ctx, a, ref)
+}
+
 // List lists schedules.
 func (s *Service) List(ctx context.Context, a control.Actor, f Filter, p control.Page) (control.List[Schedule], error) {
 	if err := control.Authorize(a, control.ReadSchedules); err != nil {

@@ -63,9 +63,11 @@ type Schedule struct {
 	ID       uuid.UUID
 	Name     string
 	Pipeline uuid.UUID
-	Timing   Timing
-	Overlap  Overlap
-	CatchUp  CatchUp
+	// PipelineName is filled in by the store.
+	PipelineName string
+	Timing       Timing
+	Overlap      Overlap
+	CatchUp      CatchUp
 	// CatchUpLimit is the greatest number of missed occurrences that CatchUpAll
 	// fires; the newest are taken.
 	CatchUpLimit int
