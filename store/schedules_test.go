@@ -220,7 +220,12 @@ func TestScheduleFires(t *testing.T) {
 	require.Equal(t, 1, s.intake.calls)
 	next, err := s.service.Next(t.Context(), s.a, made.ID, 3)
 	require.NoError(t, err)
-	require.Equal(t, []time.Time{instant("2026-11-30T12:00:00Z"), instant("2026-11-30T13:00:00Z"), instant("2026-11-30T14:00:00Z")}, next)
+	var times []string
+	for _, n := range next {
+		require.Equal(t, n.Instant, n.FiresAt)
+		times = append(times, n.Instant.In(n.Zone).Format(time.RFC3339))
+	}
+	require.Equal(t, []string{"2026-11-30T13:00:00+01:00", "2026-11-30T14:00:00+01:00", "2026-11-30T15:00:00+01:00"}, times)
 }
 
 // A paused run never blocks a schedule silently.
@@ -328,6 +333,8 @@ func TestScheduleParks(t *testing.T) {
 
 	s.intake.fail = nil
 	s.endRuns(t, "completed")
+	_, err = s.service.Pause(t.Context(), s.a, good.ID, 0)
+	require.NoError(t, err)
 	got, err = s.service.Resume(t.Context(), s.a, bad.ID, 0)
 	require.NoError(t, err)
 	require.Equal(t, schedules.Active, got.State)

@@ -19,8 +19,11 @@ import (
 	"github.com/tranship-io/tranship/control/access"
 	"github.com/tranship-io/tranship/control/connections"
 	"github.com/tranship-io/tranship/control/inspections"
+	"github.com/tranship-io/tranship/control/notify"
 	"github.com/tranship-io/tranship/control/pipelines"
+	"github.com/tranship-io/tranship/control/projection"
 	"github.com/tranship-io/tranship/control/runs"
+	"github.com/tranship-io/tranship/control/schedules"
 	"github.com/tranship-io/tranship/control/secrets"
 )
 
@@ -53,13 +56,16 @@ type Config struct {
 // Services are what the operations work on. An operation whose service is nil
 // answers 501.
 type Services struct {
-	Access      *access.Service
-	Connectors  connections.Catalog
-	Connections *connections.Service
-	Secrets     *secrets.Service
-	Inspections *inspections.Service
-	Pipelines   *pipelines.Service
-	Runs        *runs.Service
+	Access        *access.Service
+	Connectors    connections.Catalog
+	Connections   *connections.Service
+	Secrets       *secrets.Service
+	Inspections   *inspections.Service
+	Pipelines     *pipelines.Service
+	Runs          *runs.Service
+	Schedules     *schedules.Service
+	Notifications *notify.Service
+	Metrics       *projection.Service
 }
 
 // has tells whether the operations of a tag have their service.
@@ -79,6 +85,12 @@ func (s Services) has(tag string) bool {
 		return s.Inspections != nil
 	case "pipelines", "versions", "validations":
 		return s.Pipelines != nil
+	case "schedules":
+		return s.Schedules != nil
+	case "notifications":
+		return s.Notifications != nil
+	case "metrics":
+		return s.Metrics != nil
 	}
 	return true
 }

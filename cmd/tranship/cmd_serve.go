@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"log/slog"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -18,6 +19,7 @@ type serveFlags struct {
 	serve.Config
 	attemptTime, lease, memory, grace string
 	logFormat                         string
+	webhookAllow                      []string
 }
 
 func (a *app) serveCommand() *cobra.Command {
@@ -56,6 +58,13 @@ for Prometheus.`,
 	fl.StringVar(&f.attemptTime, "attempt-time", "5m", "longest life of an attempt")
 	fl.StringVar(&f.memory, "memory", "256MiB", "memory of an attempt whose pipeline says nothing")
 	fl.StringVar(&f.grace, "grace", "25s", "how long a stop waits for safe positions")
+	fl.StringArrayVar(&f.webhookAllow, "webhook-allow", nil, "network that notifications may reach although it is not public, such as 10.0.0.0/8; repeatable")
+	fl.BoolVar(&f.Webhooks.AllowHTTP, "webhook-http", false, "let notifications go to http:// addresses")
+	fl.StringVar(&f.Prices.Currency, "currency", "USD", "currency of the prices")
+	fl.Float64Var(&f.Prices.ComputeHour, "price-compute-hour", 0, "price of an hour of an attempt's life")
+	fl.Float64Var(&f.Prices.MemoryGiBHour, "price-memory-gib-hour", 0, "price of an hour of a GiB of an attempt's memory")
+	fl.Float64Var(&f.Prices.GiB, "price-gib", 0, "price of a GiB written")
+	fl.Float64Var(&f.Prices.Run, "price-run", 0, "price of a run")
 	fl.StringVar(&f.logFormat, "log-format", "text", "text or json")
 	return c
 }
@@ -86,6 +95,13 @@ func (a *app) serve(ctx context.Context, f *serveFlags) error {
 		return usageError("", "--workers %d is not between 0 and 1000", f.Workers)
 	case f.Workers == 0:
 		f.Workers = -1
+	}
+	for _, text := range f.webhookAllow {
+		network, err := netip.ParsePrefix(text)
+		if err != nil {
+			return usageError("a network such as 10.0.0.0/8 or fd00::/8", "--webhook-allow %s cannot be", text)
+		}
+		f.Webhooks.Allow = append(f.Webhooks.Allow, network)
 	}
 	if f.MaxRunning < 1 {
 		return usageError("", "--max-running %d is not a number of slots", f.MaxRunning)

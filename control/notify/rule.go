@@ -160,6 +160,9 @@ func (r Rule) check(allowHTTP bool) error {
 			add("url", "", "%s", err)
 		}
 	case Slack:
+		if _, err := secrets.Parse(string(r.URLSecret)); r.URLSecret != "" && err != nil {
+			add("url_secret", "write <provider>:<name>, such as env:SLACK_URL", "this is no reference to a secret")
+		}
 		if r.URLSecret == "" {
 			add("url_secret", "store the webhook's address as a secret and refer to it", "slack needs the address of an incoming webhook")
 		}

@@ -8,7 +8,12 @@ import (
 
 // Counts are rows and bytes, as events.Counts has them.
 type Counts struct {
-	Read, Applied, Superseded, Skipped, SetAside, Bytes int64
+	Read       int64 `json:"read,omitempty"`
+	Applied    int64 `json:"applied,omitempty"`
+	Superseded int64 `json:"superseded,omitempty"`
+	Skipped    int64 `json:"skipped,omitempty"`
+	SetAside   int64 `json:"set_aside,omitempty"`
+	Bytes      int64 `json:"bytes,omitempty"`
 }
 
 func (c *Counts) add(o Counts) {
@@ -58,7 +63,10 @@ type Run struct {
 // times their memory in MiB; both in milliseconds. Moved counts bytes as often as
 // they were written.
 type Usage struct {
-	Compute, Memory, CPU, Moved int64
+	Compute int64 `json:"compute,omitempty"`
+	Memory  int64 `json:"memory,omitempty"`
+	CPU     int64 `json:"cpu,omitempty"`
+	Moved   int64 `json:"moved,omitempty"`
 }
 
 func (u *Usage) add(o Usage) {

@@ -251,12 +251,12 @@ func TestRefusedTimings(t *testing.T) {
 func TestIntervalAndOnce(t *testing.T) {
 	c, err := Timing{Every: 90 * time.Minute, Anchor: utc("2026-03-08T00:00:00Z")}.Compile("")
 	require.NoError(t, err)
-	require.Equal(t, []time.Time{utc("2026-03-08T00:00:00Z"), utc("2026-03-08T01:30:00Z")}, Upcoming(c, utc("2020-01-01T00:00:00Z"), 2))
-	require.Equal(t, []time.Time{utc("2026-03-08T03:00:00Z")}, Upcoming(c, utc("2026-03-08T01:30:00Z"), 1))
+	require.Equal(t, []time.Time{utc("2026-03-08T00:00:00Z"), utc("2026-03-08T01:30:00Z")}, NextInstants(c, utc("2020-01-01T00:00:00Z"), 2))
+	require.Equal(t, []time.Time{utc("2026-03-08T03:00:00Z")}, NextInstants(c, utc("2026-03-08T01:30:00Z"), 1))
 	c, err = Timing{At: utc("2026-03-08T00:00:00Z")}.Compile("")
 	require.NoError(t, err)
-	require.Equal(t, []time.Time{utc("2026-03-08T00:00:00Z")}, Upcoming(c, utc("2020-01-01T00:00:00Z"), 2))
-	require.Empty(t, Upcoming(c, utc("2026-03-08T00:00:00Z"), 2))
+	require.Equal(t, []time.Time{utc("2026-03-08T00:00:00Z")}, NextInstants(c, utc("2020-01-01T00:00:00Z"), 2))
+	require.Empty(t, NextInstants(c, utc("2026-03-08T00:00:00Z"), 2))
 }
 
 // FuzzCron: whatever the line, it is refused or it fires at growing instants that

@@ -186,7 +186,8 @@ func judge(s Schedule, o Occurrence, started Started, err error, now time.Time) 
 	case errors.As(err, &notFound), errors.As(err, &invalid), errors.As(err, &forbidden):
 		// Park itself alerts.
 		return verdict{o: skipped(o, ReasonParked, err.Error(), now), park: true}
-	case errors.As(err, &conflict):
+	// A conflict about a run that is gone when we look is tried again.
+	case errors.As(err, &conflict) && conflict.Code != "run_overlap":
 		reason := ReasonError
 		if conflict.Code == "pipeline_paused" {
 			reason = ReasonPipelinePaused

@@ -168,35 +168,39 @@ func (s *Service) save(ctx context.Context, a control.Actor, action string, chan
 	return changed, s.arm(ctx, a, changed)
 }
 
-// Next returns the next n instants of a stored schedule, none unless it is active.
-func (s *Service) Next(ctx context.Context, a control.Actor, id uuid.UUID, n int) ([]time.Time, error) {
-	stored, err := s.Get(ctx, a, id)
-	if err != nil {
-		return nil, err
-	}
-	if stored.State != Active {
-		return nil, nil
-	}
-	return s.Preview(ctx, a, stored.Timing, n)
+// Upcoming is an occurrence that has not been yet.
+type Upcoming struct {
+	Instant time.Time
+	// FiresAt is the instant with its part of the jitter window.
+	FiresAt time.Time
+	Zone    *time.Location
 }
 
-// Preview returns the next n instants of a timing that need not be stored.
-func (s *Service) Preview(_ context.Context, a control.Actor, t Timing, n int) ([]time.Time, error) {
-	if err := control.Authorize(a, control.ReadSchedules); err != nil {
+// Next returns the next n occurrences of a stored schedule, none unless it is active.
+func (s *Service) Next(ctx context.Context, a control.Actor, id uuid.UUID, n int) ([]Upcoming, error) {
+	stored, err := s.Get(ctx, a, id)
+	if err != nil {
 		return nil, err
 	}
 	if n < 1 || n > MaxPreview {
 		return nil, control.Invalid("count", "", "count is between 1 and %d", MaxPreview)
 	}
-	now := s.Clock.Now()
-	if t.Every != 0 && t.Anchor.IsZero() {
-		t.Anchor = now.Truncate(time.Second)
+	if stored.State != Active {
+		return nil, nil
 	}
-	c, err := t.Compile("")
+	c, err := stored.Timing.Compile("")
 	if err != nil {
 		return nil, err
 	}
-	return Upcoming(c, now, n), nil
+	zone, err := loadZone(stored.Timing.Zone)
+	if err != nil {
+		return nil, err
+	}
+	var out []Upcoming
+	for _, at := range NextInstants(c, s.Clock.Now(), n) {
+		out = append(out, Upcoming{Instant: at, FiresAt: fireAt(id, c, at, stored.Timing.Jitter), Zone: zone})
+	}
+	return out, nil
 }
 
 // apply checks a draft and puts it over a schedule.

@@ -145,8 +145,8 @@ func (o once) Next(after time.Time) (time.Time, bool) {
 	return o.at, after.Before(o.at)
 }
 
-// Upcoming returns the next n instants after the given one, fewer if there are no more.
-func Upcoming(c Calendar, after time.Time, n int) []time.Time {
+// NextInstants returns the next n instants after the given one, fewer if there are no more.
+func NextInstants(c Calendar, after time.Time, n int) []time.Time {
 	out := make([]time.Time, 0, n)
 	for len(out) < n {
 		t, ok := c.Next(after)

@@ -1,7 +1,7 @@
 -- name: BeginHistory :exec
 -- A row for each run that has none yet, with the connectors of its ends.
 INSERT INTO run_history (organization, run, pipeline, pipeline_name, route_key, version, schedule, created_at, source, sink)
-SELECT r.organization, r.id, r.pipeline, r.pipeline_name, r.route_key, r.version, nullif(r.trigger->>'schedule', '')::uuid, r.created_at,
+SELECT r.organization, r.id, r.pipeline, coalesce(nullif(r.title, ''), r.pipeline_name)::text, r.route_key, r.version, nullif(r.trigger->>'schedule', '')::uuid, r.created_at,
     coalesce(ends.source, ''), coalesce(ends.sink, '')
 FROM runs r
 LEFT JOIN LATERAL (
@@ -12,7 +12,7 @@ LEFT JOIN LATERAL (
     FROM pipeline_routes p
     JOIN pipeline_versions v ON v.organization = p.organization AND v.pipeline = p.pipeline AND v.number = p.number
     WHERE p.organization = r.organization AND p.pipeline = r.pipeline AND p.route_key = r.route_key
-    ORDER BY p.number DESC LIMIT 1
+    ORDER BY p.number = r.pipeline_number DESC, p.number DESC LIMIT 1
 ) ends ON true
 WHERE r.organization = $1 AND r.id = ANY (@runs::uuid[])
 ON CONFLICT DO NOTHING;

@@ -257,7 +257,6 @@ const (
 	OccurrenceStateDue     OccurrenceState = "due"
 	OccurrenceStateFailed  OccurrenceState = "failed"
 	OccurrenceStateFired   OccurrenceState = "fired"
-	OccurrenceStateMissed  OccurrenceState = "missed"
 	OccurrenceStateQueued  OccurrenceState = "queued"
 	OccurrenceStateSkipped OccurrenceState = "skipped"
 )
@@ -270,8 +269,6 @@ func (e OccurrenceState) Valid() bool {
 	case OccurrenceStateFailed:
 		return true
 	case OccurrenceStateFired:
-		return true
-	case OccurrenceStateMissed:
 		return true
 	case OccurrenceStateQueued:
 		return true
@@ -347,22 +344,34 @@ func (e RuleChannel) Valid() bool {
 
 // Defines values for RuleEvent.
 const (
-	RuleEventPipelineStale   RuleEvent = "pipeline.stale"
-	RuleEventRunCanceled     RuleEvent = "run.canceled"
-	RuleEventRunCompleted    RuleEvent = "run.completed"
-	RuleEventRunFailed       RuleEvent = "run.failed"
-	RuleEventRunNoProgress   RuleEvent = "run.no_progress"
-	RuleEventRunPartial      RuleEvent = "run.partial"
-	RuleEventRunPaused       RuleEvent = "run.paused"
-	RuleEventRunStarted      RuleEvent = "run.started"
-	RuleEventScheduleParked  RuleEvent = "schedule.parked"
-	RuleEventScheduleSkipped RuleEvent = "schedule.skipped"
+	RuleEventPipelineStale     RuleEvent = "pipeline.stale"
+	RuleEventResourceCompleted RuleEvent = "resource.completed"
+	RuleEventResourceFailed    RuleEvent = "resource.failed"
+	RuleEventRowsSetAside      RuleEvent = "rows.set_aside"
+	RuleEventRunCanceled       RuleEvent = "run.canceled"
+	RuleEventRunCompleted      RuleEvent = "run.completed"
+	RuleEventRunFailed         RuleEvent = "run.failed"
+	RuleEventRunNoProgress     RuleEvent = "run.no_progress"
+	RuleEventRunPartial        RuleEvent = "run.partial"
+	RuleEventRunPaused         RuleEvent = "run.paused"
+	RuleEventRunStarted        RuleEvent = "run.started"
+	RuleEventScheduleBlocked   RuleEvent = "schedule.blocked"
+	RuleEventScheduleFailed    RuleEvent = "schedule.failed"
+	RuleEventScheduleParked    RuleEvent = "schedule.parked"
+	RuleEventScheduleSkipped   RuleEvent = "schedule.skipped"
+	RuleEventSchemaChanged     RuleEvent = "schema.changed"
 )
 
 // Valid indicates whether the value is a known member of the RuleEvent enum.
 func (e RuleEvent) Valid() bool {
 	switch e {
 	case RuleEventPipelineStale:
+		return true
+	case RuleEventResourceCompleted:
+		return true
+	case RuleEventResourceFailed:
+		return true
+	case RuleEventRowsSetAside:
 		return true
 	case RuleEventRunCanceled:
 		return true
@@ -378,9 +387,15 @@ func (e RuleEvent) Valid() bool {
 		return true
 	case RuleEventRunStarted:
 		return true
+	case RuleEventScheduleBlocked:
+		return true
+	case RuleEventScheduleFailed:
+		return true
 	case RuleEventScheduleParked:
 		return true
 	case RuleEventScheduleSkipped:
+		return true
+	case RuleEventSchemaChanged:
 		return true
 	default:
 		return false
@@ -573,6 +588,13 @@ type BackfillInput struct {
 	To string `json:"to,omitempty,omitzero"`
 }
 
+// BusyRoute defines model for BusyRoute.
+type BusyRoute struct {
+	Route string             `json:"route"`
+	Run   openapi_types.UUID `json:"run"`
+	State RunState           `json:"state"`
+}
+
 // CatchUpPolicy defines model for CatchUpPolicy.
 type CatchUpPolicy string
 
@@ -699,20 +721,22 @@ type CostList struct {
 
 // Delivery defines model for Delivery.
 type Delivery struct {
-	Attempts  int                `json:"attempts"`
-	Channel   RuleChannel        `json:"channel"`
-	CreatedAt time.Time          `json:"created_at"`
-	Error     string             `json:"error,omitempty,omitzero"`
-	Event     RuleEvent          `json:"event"`
-	History   []DeliveryAttempt  `json:"history,omitempty,omitzero"`
-	Id        openapi_types.UUID `json:"id"`
-	NextAt    time.Time          `json:"next_at,omitempty,omitzero"`
-	Payload   json.RawMessage    `json:"payload,omitempty,omitzero"`
-	Pipeline  string             `json:"pipeline,omitempty,omitzero"`
-	RuleId    openapi_types.UUID `json:"rule_id"`
-	RunId     openapi_types.UUID `json:"run_id,omitempty,omitzero"`
-	SentAt    time.Time          `json:"sent_at,omitempty,omitzero"`
-	State     DeliveryState      `json:"state"`
+	Attempts  int         `json:"attempts"`
+	Channel   RuleChannel `json:"channel"`
+	CreatedAt time.Time   `json:"created_at"`
+	Error     string      `json:"error,omitempty,omitzero"`
+
+	// Event run.failed means those that can be resumed (run.partial) too.
+	Event    RuleEvent          `json:"event"`
+	History  []DeliveryAttempt  `json:"history,omitempty,omitzero"`
+	Id       openapi_types.UUID `json:"id"`
+	NextAt   time.Time          `json:"next_at,omitempty,omitzero"`
+	Payload  json.RawMessage    `json:"payload,omitempty,omitzero"`
+	Pipeline string             `json:"pipeline,omitempty,omitzero"`
+	RuleId   openapi_types.UUID `json:"rule_id"`
+	RunId    openapi_types.UUID `json:"run_id,omitempty,omitzero"`
+	SentAt   time.Time          `json:"sent_at,omitempty,omitzero"`
+	State    DeliveryState      `json:"state"`
 }
 
 // DeliveryAttempt defines model for DeliveryAttempt.
@@ -1062,14 +1086,28 @@ type NextOccurrenceList struct {
 
 // Occurrence defines model for Occurrence.
 type Occurrence struct {
-	At      time.Time `json:"at"`
-	FiredAt time.Time `json:"fired_at,omitempty,omitzero"`
+	At time.Time `json:"at"`
 
-	// Missed How many occurrences it also stands for.
-	Missed int                  `json:"missed,omitempty,omitzero"`
+	// Busy Routes that were left out.
+	Busy        []BusyRoute `json:"busy,omitempty,omitzero"`
+	ConcludedAt time.Time   `json:"concluded_at,omitempty,omitzero"`
+
+	// Detail The reason in words.
+	Detail string `json:"detail,omitempty,omitzero"`
+
+	// DueAt When a due one is started, or started again.
+	DueAt time.Time `json:"due_at,omitempty,omitzero"`
+
+	// Missed How many earlier occurrences it also stands for.
+	Missed int `json:"missed,omitempty,omitzero"`
+
+	// Reason missed, overlap, paused_run, pipeline_paused, queue_full, parked, deleted or error.
 	Reason string               `json:"reason,omitempty,omitzero"`
 	Runs   []openapi_types.UUID `json:"runs,omitempty,omitzero"`
-	State  OccurrenceState      `json:"state"`
+
+	// State queued: it waits for the end of an open run.
+	State OccurrenceState `json:"state"`
+	Tries int             `json:"tries,omitempty,omitzero"`
 }
 
 // OccurrenceList defines model for OccurrenceList.
@@ -1080,7 +1118,7 @@ type OccurrenceList struct {
 	Next *string `json:"next"`
 }
 
-// OccurrenceState defines model for OccurrenceState.
+// OccurrenceState queued: it waits for the end of an open run.
 type OccurrenceState string
 
 // Organization defines model for Organization.
@@ -1313,7 +1351,7 @@ type Rule struct {
 // RuleChannel defines model for RuleChannel.
 type RuleChannel string
 
-// RuleEvent defines model for RuleEvent.
+// RuleEvent run.failed means those that can be resumed (run.partial) too.
 type RuleEvent string
 
 // RuleInput defines model for RuleInput.
@@ -1461,6 +1499,7 @@ type RunState string
 
 // Schedule defines model for Schedule.
 type Schedule struct {
+	Anchor       time.Time          `json:"anchor,omitempty,omitzero"`
 	At           time.Time          `json:"at,omitempty,omitzero"`
 	CatchUp      CatchUpPolicy      `json:"catch_up"`
 	CatchUpLimit int                `json:"catch_up_limit,omitempty,omitzero"`
@@ -1489,10 +1528,15 @@ type Schedule struct {
 
 // ScheduleInput Exactly one of cron, interval and at.
 type ScheduleInput struct {
+	// Anchor From when an interval counts; without it from its creation.
+	Anchor time.Time `json:"anchor,omitempty,omitzero"`
+
 	// At Once, at this time.
-	At           time.Time     `json:"at,omitempty,omitzero"`
-	CatchUp      CatchUpPolicy `json:"catch_up,omitempty,omitzero"`
-	CatchUpLimit int           `json:"catch_up_limit,omitempty,omitzero"`
+	At      time.Time     `json:"at,omitempty,omitzero"`
+	CatchUp CatchUpPolicy `json:"catch_up,omitempty,omitzero"`
+
+	// CatchUpLimit 10 without it.
+	CatchUpLimit int `json:"catch_up_limit,omitempty,omitzero"`
 
 	// Cron Five fields, or a descriptor such as @daily.
 	Cron string `json:"cron,omitempty,omitzero"`

@@ -6,6 +6,7 @@ import (
 
 	"github.com/tranship-io/tranship/connectors/catalog"
 	"github.com/tranship-io/tranship/control/notify"
+	"github.com/tranship-io/tranship/control/projection"
 )
 
 // Config says how a process serves.
@@ -44,8 +45,10 @@ type Config struct {
 	PostgresVersion, PostgresCache, PostgresRepository string
 	// Webhooks says which addresses notifications may be sent to.
 	Webhooks notify.Guard
-	Catalog  *catalog.Catalog
-	Lookup   func(name string) (string, bool)
+	// Prices turn what runs use into money; zero: nothing costs anything.
+	Prices  projection.Prices
+	Catalog *catalog.Catalog
+	Lookup  func(name string) (string, bool)
 	// Version is the program's.
 	Version string
 	Log     *slog.Logger

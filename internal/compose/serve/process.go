@@ -15,7 +15,10 @@ import (
 	"github.com/tranship-io/tranship/api/server"
 	"github.com/tranship-io/tranship/control/access"
 	"github.com/tranship-io/tranship/control/dispatch"
+	"github.com/tranship-io/tranship/control/notify"
+	"github.com/tranship-io/tranship/control/projection"
 	"github.com/tranship-io/tranship/control/runs"
+	"github.com/tranship-io/tranship/control/schedules"
 	"github.com/tranship-io/tranship/control/secrets"
 	"github.com/tranship-io/tranship/control/sweep"
 	"github.com/tranship-io/tranship/engine"
@@ -158,7 +161,12 @@ func (p *process) wire(ctx context.Context) error {
 	if err := p.makeLoops(service, resolver); err != nil {
 		return err
 	}
-	services := server.Services{Access: entry, Runs: service}
+	services := server.Services{
+		Access: entry, Runs: service,
+		Schedules:     &schedules.Service{Store: p.db.Schedules(), Scheduler: scheduler{p.loops.schedules}, Clock: clock{}},
+		Notifications: &notify.Service{Store: p.db.Notifications(), Vault: p.db, Keyring: keyring, Guard: c.Webhooks, Clock: clock{}},
+		Metrics:       &projection.Service{Reader: p.db.Projection(), Prices: c.Prices, Clock: clock{}},
+	}
 	p.pipes.serve(&services, c.Catalog)
 	return p.serveAPI(services)
 }
