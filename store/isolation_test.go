@@ -33,6 +33,7 @@ var rowExtras = map[string]map[string]string{
 	"runs":                    {"ordinal": "1"},
 	"splits":                  {"owner": "0", "owner_generation": "1"},
 	"members":                 {"issuer": "'x'", "subject": "'x'"},
+	"inspections":             {"pipeline": "NULL", "claim": "NULL"},
 	"schedules":               {"cron": "'x'", "next_instant": "now()", "next_at": "now()"},
 	"schedule_occurrences":    {"due_at": "now()"},
 	"notification_deliveries": {"next_at": "now()"},

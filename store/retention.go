@@ -6,9 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
-	"github.com/tranship-io/tranship/control"
 	"github.com/tranship-io/tranship/store/internal/db"
 )
 
@@ -148,44 +145,4 @@ func (d *DB) dropMonths(ctx context.Context, after time.Duration) (n int64, err 
 		n++
 	}
 	return n, nil
-}
-
-// RetentionTask runs [DB.Retain] once a day, in one of the processes that work on
-// the database. It is a task of the sweep: an idle installation, in which nothing
-// grows, is left alone.
-type RetentionTask struct {
-	DB        *DB
-	Retention Retention
-	Clock     control.Clock
-
-	next time.Time
-}
-
-// Name is the task's name in logs.
-func (t *RetentionTask) Name() string { return "retention" }
-
-// Run deletes what is old if nobody did today, and returns when it is due again.
-func (t *RetentionTask) Run(ctx context.Context) (next time.Time, err error) {
-	if t.Clock.Now().Before(t.next) {
-		return t.next, nil
-	}
-	mine := false
-	err = t.DB.Maintain(ctx, func(ctx context.Context, tx Tx) error {
-		var err error
-		next, err = tx.Q().TakeRetention(ctx)
-		if mine = err == nil; errors.Is(err, pgx.ErrNoRows) {
-			next, err = tx.Q().NextRetention(ctx)
-		}
-		return err
-	})
-	if err != nil {
-		return time.Time{}, fmt.Errorf("see whether rows were deleted today: %w", err)
-	}
-	t.next = next
-	if !mine {
-		return next, nil
-	}
-	deleted, err := t.DB.Retain(ctx, t.Retention)
-	t.DB.log.InfoContext(ctx, "old rows were deleted", "deleted", deleted, "error", err)
-	return next, err
 }

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -109,45 +108,4 @@ func fact(t *testing.T, run uuid.UUID, p events.Payload) events.Fact {
 	f, err := events.New(run, time.Now(), p)
 	require.NoError(t, err)
 	return f
-}
-
-type wallClock struct{}
-
-func (wallClock) Now() time.Time { return time.Now() }
-func (wallClock) Sleep(ctx context.Context, until time.Time) error {
-	select {
-	case <-time.After(time.Until(until)):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// TestRetentionIsDaily: of two processes one deletes, and not again that day.
-func TestRetentionIsDaily(t *testing.T) {
-	t.Parallel()
-	d := newDB(t)
-	org := newOrganization(t, d, "a")
-	conn := superuser(t, d)
-	old := func() {
-		_, err := conn.Exec(t.Context(), `INSERT INTO idempotency (organization, key, kind, hash, object, created_at) VALUES ($1, 'k', 'run', 'x', $1, now() - interval '30 days')`, org)
-		require.NoError(t, err)
-	}
-	left := func() (n int) {
-		require.NoError(t, conn.QueryRow(t.Context(), `SELECT count(*) FROM idempotency`).Scan(&n))
-		return n
-	}
-	old()
-	one, two := &RetentionTask{DB: d, Clock: wallClock{}}, &RetentionTask{DB: d, Clock: wallClock{}}
-	next, err := one.Run(t.Context())
-	require.NoError(t, err)
-	require.WithinDuration(t, time.Now().Add(day), next, time.Hour)
-	require.Zero(t, left())
-	old()
-	for range 2 {
-		again, err := two.Run(t.Context())
-		require.NoError(t, err)
-		require.WithinDuration(t, next, again, time.Second)
-	}
-	require.Equal(t, 1, left())
 }

@@ -43,16 +43,13 @@ REVOKE ALL ON FUNCTION tenant, maintained FROM PUBLIC;
 
 -- What this database needs of the code that uses it. Not an organization's.
 CREATE TABLE meta (
-    key   text PRIMARY KEY CHECK (key IN ('min_code_version', 'retained_at')),
+    key   text PRIMARY KEY CHECK (key IN ('min_code_version')),
     value text NOT NULL
 );
 GRANT SELECT ON meta TO tranship_app, tranship_maintenance;
-GRANT UPDATE ON meta TO tranship_maintenance;
 -- The newest migration that code must know to be let in: migrations only expand,
 -- so that older code goes on until one says otherwise.
 INSERT INTO meta VALUES ('min_code_version', '20261130190000');
--- When old rows were last deleted.
-INSERT INTO meta VALUES ('retained_at', '-infinity');
 
 CREATE TABLE organizations (
     id           uuid PRIMARY KEY,

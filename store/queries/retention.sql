@@ -64,14 +64,6 @@ DELETE FROM runs r USING (
     ORDER BY ended_at LIMIT @most
 ) d WHERE r.organization = d.organization AND r.id = d.id;
 
--- name: TakeRetention :one
--- Who gets a row deletes what is old today; the others need not.
-UPDATE meta SET value = now()::text WHERE key = 'retained_at' AND value::timestamptz <= now() - interval '1 day'
-RETURNING (now() + interval '1 day')::timestamptz AS next;
-
--- name: NextRetention :one
-SELECT (value::timestamptz + interval '1 day')::timestamptz AS next FROM meta WHERE key = 'retained_at';
-
 -- name: DeleteOldDeliveries :execrows
 -- Those that are settled, with their attempts.
 DELETE FROM notification_deliveries n USING (

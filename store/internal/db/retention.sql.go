@@ -7,7 +7,6 @@ package db
 
 import (
 	"context"
-	"time"
 )
 
 const deleteOldArtifacts = `-- name: DeleteOldArtifacts :execrows
@@ -238,17 +237,6 @@ func (q *Queries) MakeFactPartitions(ctx context.Context, ahead int32) (int32, e
 	return made, err
 }
 
-const nextRetention = `-- name: NextRetention :one
-SELECT (value::timestamptz + interval '1 day')::timestamptz AS next FROM meta WHERE key = 'retained_at'
-`
-
-func (q *Queries) NextRetention(ctx context.Context) (time.Time, error) {
-	row := q.db.QueryRow(ctx, nextRetention)
-	var next time.Time
-	err := row.Scan(&next)
-	return next, err
-}
-
 const oldFactPartitions = `-- name: OldFactPartitions :many
 
 SELECT old_fact_partitions(make_interval(secs => $1::float8))::text AS month
@@ -273,17 +261,4 @@ func (q *Queries) OldFactPartitions(ctx context.Context, seconds float64) ([]str
 		return nil, err
 	}
 	return items, nil
-}
-
-const takeRetention = `-- name: TakeRetention :one
-UPDATE meta SET value = now()::text WHERE key = 'retained_at' AND value::timestamptz <= now() - interval '1 day'
-RETURNING (now() + interval '1 day')::timestamptz AS next
-`
-
-// Who gets a row deletes what is old today; the others need not.
-func (q *Queries) TakeRetention(ctx context.Context) (time.Time, error) {
-	row := q.db.QueryRow(ctx, takeRetention)
-	var next time.Time
-	err := row.Scan(&next)
-	return next, err
 }

@@ -1,0 +1,176 @@
+package store
+
+import (
+	"encoding/json"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// queryTexts are the store's queries as they are sent, by name.
+func queryTexts(t *testing.T) map[string]string {
+	t.Helper()
+	files, err := filepath.Glob("internal/db/*.sql.go")
+	require.NoError(t, err)
+	texts := map[string]string{}
+	for _, name := range files {
+		f, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+		require.NoError(t, err)
+		ast.Inspect(f, func(n ast.Node) bool {
+			v, ok := n.(*ast.ValueSpec)
+			if !ok || len(v.Values) != 1 {
+				return true
+			}
+			if lit, ok := v.Values[0].(*ast.BasicLit); ok && lit.Kind == token.STRING {
+				text, err := strconv.Unquote(lit.Value)
+				require.NoError(t, err)
+				if head, body, ok := strings.Cut(text, "\n"); ok && strings.HasPrefix(head, "-- name: ") {
+					texts[strings.Fields(head)[2]] = body
+				}
+			}
+			return true
+		})
+	}
+	return texts
+}
+
+// largeTables grow with what an installation does; fillForPlans fills them, so
+// that the planner has a choice.
+var largeTables = []string{"runs", "facts", "splits", "resources", "slots", "fact_relays", "audit_log", "idempotency"}
+
+// wholeOrganization are queries about all of an organization's rows in a large
+// table, and why that is so.
+var wholeOrganization = map[string]string{
+	"LackingFacts": "a rebuild of the read models looks once whether all facts are still there",
+}
+
+type planNode struct {
+	Type      string     `json:"Node Type"`
+	Relation  string     `json:"Relation Name"`
+	Index     string     `json:"Index Name"`
+	Condition string     `json:"Index Cond"`
+	Plans     []planNode `json:"Plans"`
+}
+
+// TestQueriesUseIndexes explains every query of the store, as the role that runs
+// it, with the planner told to avoid sequential scans: what is left of them has
+// no index. In large tables the index must narrow beyond the organization, be
+// partial, or give the order of a list that is cut.
+func TestQueriesUseIndexes(t *testing.T) {
+	t.Parallel()
+	d := newDB(t)
+	conn := superuser(t, d)
+	ctx := t.Context()
+	var version int
+	require.NoError(t, conn.QueryRow(ctx, `SELECT current_setting('server_version_num')::int`).Scan(&version))
+	if version < 160000 {
+		// EXPLAIN (GENERIC_PLAN) is from 16 on; the default version has it.
+		return
+	}
+	fillForPlans(t, d)
+	for _, sql := range []string{`SET enable_seqscan = off`, `SELECT set_config('tranship.organization', (SELECT id::text FROM organizations LIMIT 1), false)`} {
+		_, err := conn.Exec(ctx, sql)
+		require.NoError(t, err)
+	}
+	rows, err := conn.Query(ctx, `SELECT indexrelid::regclass::text FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid WHERE c.relnamespace = 'tranship'::regnamespace AND indpred IS NOT NULL`)
+	require.NoError(t, err)
+	partial := map[string]bool{}
+	for rows.Next() {
+		var name string
+		require.NoError(t, rows.Scan(&name))
+		partial[strings.TrimPrefix(name, "tranship.")] = true
+	}
+	require.NoError(t, rows.Err())
+	explained := 0
+	for name, text := range queryTexts(t) {
+		var body []byte
+		var errs []error
+		roles := []string{roleMaintenance, roleApp}
+		if strings.Contains(text, "organization()") || strings.Contains(text, "organization = $") {
+			roles = []string{roleApp, roleMaintenance}
+		}
+		for _, role := range roles {
+			_, err := conn.Exec(ctx, "SET ROLE "+role)
+			require.NoError(t, err)
+			// The simple protocol: parameters stay as they are written.
+			result, err := conn.PgConn().Exec(ctx, "EXPLAIN (GENERIC_PLAN, FORMAT JSON) "+text).ReadAll()
+			if err == nil {
+				body, errs = result[0].Rows[0][0], nil
+				break
+			}
+			errs = append(errs, err)
+		}
+		require.Empty(t, errs, name)
+		var plan []struct{ Plan planNode }
+		require.NoError(t, json.Unmarshal(body, &plan), name)
+		explained++
+		for _, problem := range planProblems(plan[0].Plan, partial, false) {
+			if wholeOrganization[name] == "" {
+				assert.Fail(t, "no index serves a query", "%s: %s\n%s\n%s", name, problem, text, body)
+			}
+		}
+	}
+	require.Greater(t, explained, 150)
+}
+
+// planProblems finds what a plan reads without the help of an index; cut: only
+// the first rows of it are wanted.
+func planProblems(n planNode, partial map[string]bool, cut bool) (problems []string) {
+	cut = cut && n.Type != "Sort" && n.Type != "Aggregate" && n.Type != "Hash" || n.Type == "Limit"
+	table := n.Relation
+	if strings.HasPrefix(table, "facts_") {
+		table = "facts"
+	}
+	large := false
+	for _, l := range largeTables {
+		large = large || l == table
+	}
+	switch {
+	case n.Type == "Seq Scan" && large:
+		problems = append(problems, "sequential scan of "+n.Relation)
+	case n.Type == "Seq Scan" && table != "meta" && table != "arming" && table != "migrations" && !cut:
+		problems = append(problems, "sequential scan of "+n.Relation)
+	case large && strings.HasPrefix(n.Type, "Index") && !partial[n.Index] && !strings.Contains(n.Condition, " AND ") &&
+		(n.Condition == "" || strings.HasPrefix(n.Condition, "(organization =")) && !cut:
+		problems = append(problems, fmt.Sprintf("%s is read by %s with nothing but %q", n.Relation, n.Index, n.Condition))
+	}
+	for _, p := range n.Plans {
+		problems = append(problems, planProblems(p, partial, cut)...)
+	}
+	return problems
+}
+
+// fillForPlans makes the large tables of the engine so large that the right
+// index is cheaper than another one.
+func fillForPlans(t *testing.T, d *DB) {
+	t.Helper()
+	conn := superuser(t, d)
+	for _, sql := range []string{
+		`SET session_replication_role = replica`,
+		`CREATE TEMPORARY TABLE o AS SELECT gen_random_uuid() AS id, n AS o FROM generate_series(1, 5) n`,
+		`INSERT INTO organizations (id, key, name) SELECT id, 'o' || o, 'o' FROM o`,
+		`INSERT INTO routes (organization, id, installation, pipeline, source, sink) SELECT o.id, gen_random_uuid(), 'i', 'p' || n, 's', 'd' FROM o, generate_series(1, 40) n`,
+		`INSERT INTO runs (organization, id, pipeline, pipeline_name, version, route, ordinal, state, created_at, ended_at)
+			SELECT r.organization, (substr(uuid_at(now() - n * interval '1 hour')::text, 1, 14) || substr(gen_random_uuid()::text, 15))::uuid, r.id, r.pipeline, 'v', r.id, n,
+				CASE WHEN n = 1 THEN 'running' ELSE 'completed' END, now() - n * interval '1 hour', now() FROM routes r, generate_series(1, 25) n`,
+		`INSERT INTO facts (organization, run, number, id, type, version, at, payload) SELECT organization, id, n, gen_random_uuid(), 't', 1, now(), '{}' FROM runs, generate_series(1, 4) n`,
+		`INSERT INTO resources (organization, run, seq, name, generation, plan) SELECT organization, id, n, 'r' || n, 0, '{}' FROM runs, generate_series(1, 2) n`,
+		`INSERT INTO splits (organization, run, id, resource, resource_seq, seq, kind, generation, done) SELECT organization, run, name || n, name, seq, n, 'read', 0, n > 1 FROM resources, generate_series(1, 3) n`,
+		`INSERT INTO slots (organization, run, slot, generation, holder, expires) SELECT organization, id, 0, 1, CASE WHEN state = 'running' THEN 'w' ELSE '' END, now() FROM runs`,
+		`INSERT INTO fact_relays (organization, run, first, last) SELECT organization, id, 1, 4 FROM runs`,
+		`INSERT INTO audit_log (organization, id, actor_kind, actor_name, actor_role, request_id, action, kind) SELECT organization, id, 'system', '', '', '', 'x', 'x' FROM runs`,
+		`INSERT INTO idempotency (organization, key, kind, hash, object) SELECT organization, id::text, 'x', 'x', id FROM runs`,
+		`ANALYZE`,
+	} {
+		_, err := conn.Exec(t.Context(), sql)
+		require.NoError(t, err, sql)
+	}
+}
