@@ -50,6 +50,8 @@ func (d *DB) CreateInspection(ctx context.Context, a control.Actor, i inspection
 		if err := audit(ctx, tx, e); err != nil {
 			return err
 		}
+		// Somebody waits: a sweep that is armed already looks at once.
+		tx.Hint(Hint{Kind: HintIntake, Organization: tx.Organization(), Object: i.ID})
 		return arm(ctx, tx)
 	})
 	return out, err
