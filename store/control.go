@@ -32,6 +32,11 @@ func (d *DB) InsertRuns(ctx context.Context, a control.Actor, drafts []runs.Draf
 	var made runs.Started
 	err := d.Tx(ctx, a.Organization, func(ctx context.Context, tx Tx) error {
 		made = runs.Started{}
+		if len(drafts) > 0 {
+			if err := holdPipeline(ctx, tx, drafts[0].Compiled.ID); err != nil {
+				return err
+			}
+		}
 		for _, draft := range drafts {
 			r, busy, err := insertRun(ctx, tx, a, draft)
 			if err != nil {

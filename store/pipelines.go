@@ -249,6 +249,13 @@ func (d *DB) DeletePipeline(ctx context.Context, a control.Actor, id uuid.UUID, 
 			return err
 		}
 		q := tx.Q()
+		run, err := q.OpenRunOf(ctx, db.OpenRunOfParams{Organization: tx.Organization(), Pipeline: id})
+		if err == nil {
+			return &control.ConflictError{Code: "in_use", State: run.State, Message: fmt.Sprintf("run %s of pipeline %q is %s", run.ID, before.Name, run.State), Hint: "wait until it ends, or cancel it"}
+		}
+		if !errors.Is(err, pgx.ErrNoRows) {
+			return fmt.Errorf("find runs of pipeline %q: %w", before.Name, err)
+		}
 		err = q.DeletePipeline(ctx, db.DeletePipelineParams{Organization: tx.Organization(), ID: id})
 		if err == nil {
 			err = q.DeleteRouteNames(ctx, db.DeleteRouteNamesParams{Organization: tx.Organization(), Pipeline: id})
@@ -258,6 +265,23 @@ func (d *DB) DeletePipeline(ctx context.Context, a control.Actor, id uuid.UUID, 
 		}
 		return auditPipeline(ctx, tx, a, "pipeline.delete", &before, nil)
 	})
+}
+
+// holdPipeline lets a transaction begin runs of a pipeline: it neither ends nor is
+// paused before they are there. One that is not stored has nothing to hold.
+func holdPipeline(ctx context.Context, tx Tx, id uuid.UUID) error {
+	p, err := tx.Q().HoldPipeline(ctx, db.HoldPipelineParams{Organization: tx.Organization(), ID: id})
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return nil
+	case err != nil:
+		return fmt.Errorf("hold pipeline %s: %w", id, err)
+	case p.DeletedAt != nil:
+		return &control.NotFoundError{Kind: kindPipeline, Ref: p.Name}
+	case p.Paused:
+		return &control.ConflictError{Code: "pipeline_paused", State: "paused", Message: fmt.Sprintf("pipeline %q is paused", p.Name), Hint: "resume the pipeline first"}
+	}
+	return nil
 }
 
 func auditPipeline(ctx context.Context, tx Tx, a control.Actor, action string, before, after *pipelines.Pipeline) error {

@@ -580,12 +580,7 @@ type AuditList struct {
 
 // BackfillInput defines model for BackfillInput.
 type BackfillInput struct {
-	// From Least value of the cursor; empty: from the beginning.
-	From      string   `json:"from,omitempty,omitzero"`
 	Resources []string `json:"resources"`
-
-	// To Values of the cursor below it; empty: to the end.
-	To string `json:"to,omitempty,omitzero"`
 }
 
 // BusyRoute defines model for BusyRoute.
@@ -2840,7 +2835,7 @@ type ClientInterface interface {
 
 	// BackfillPipelineWithBody Read resources again
 	//
-	// Starts runs that read these resources in full or within a range of their cursor.
+	// Starts runs of these resources alone that read them from their beginning; incremental reads go on from there.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -2849,7 +2844,7 @@ type ClientInterface interface {
 
 	// BackfillPipeline Read resources again
 	//
-	// Starts runs that read these resources in full or within a range of their cursor.
+	// Starts runs of these resources alone that read them from their beginning; incremental reads go on from there.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -4121,7 +4116,7 @@ func (c *Client) UpdatePipeline(ctx context.Context, id Id, params *UpdatePipeli
 
 // BackfillPipelineWithBody Read resources again
 //
-// Starts runs that read these resources in full or within a range of their cursor.
+// Starts runs of these resources alone that read them from their beginning; incremental reads go on from there.
 //
 // Takes any type of body and a specified content type.
 //
@@ -4140,7 +4135,7 @@ func (c *Client) BackfillPipelineWithBody(ctx context.Context, id Id, params *Ba
 
 // BackfillPipeline Read resources again
 //
-// Starts runs that read these resources in full or within a range of their cursor.
+// Starts runs of these resources alone that read them from their beginning; incremental reads go on from there.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -10261,7 +10256,7 @@ type ClientWithResponsesInterface interface {
 
 	// BackfillPipelineWithBodyWithResponse Read resources again
 	//
-	// Starts runs that read these resources in full or within a range of their cursor.
+	// Starts runs of these resources alone that read them from their beginning; incremental reads go on from there.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -10270,7 +10265,7 @@ type ClientWithResponsesInterface interface {
 
 	// BackfillPipelineWithResponse Read resources again
 	//
-	// Starts runs that read these resources in full or within a range of their cursor.
+	// Starts runs of these resources alone that read them from their beginning; incremental reads go on from there.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -15558,7 +15553,7 @@ func (c *ClientWithResponses) UpdatePipelineWithResponse(ctx context.Context, id
 
 // BackfillPipelineWithBodyWithResponse Read resources again
 //
-// Starts runs that read these resources in full or within a range of their cursor.
+// Starts runs of these resources alone that read them from their beginning; incremental reads go on from there.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -15573,7 +15568,7 @@ func (c *ClientWithResponses) BackfillPipelineWithBodyWithResponse(ctx context.C
 
 // BackfillPipelineWithResponse Read resources again
 //
-// Starts runs that read these resources in full or within a range of their cursor.
+// Starts runs of these resources alone that read them from their beginning; incremental reads go on from there.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //

@@ -5,6 +5,7 @@ import (
 
 	"github.com/tranship-io/tranship/api/internal/rest"
 	"github.com/tranship-io/tranship/control/pipelines"
+	"github.com/tranship-io/tranship/control/runs"
 )
 
 // ApplyDocument applies a pipeline file.
@@ -109,9 +110,19 @@ func (o *operations) ResetPipeline(ctx context.Context, r rest.ResetPipelineRequ
 	return rest.ResetPipeline200JSONResponse{Resources: names}, nil
 }
 
-// BackfillPipeline starts runs that read resources again.
-func (o *operations) BackfillPipeline(context.Context, rest.BackfillPipelineRequestObject) (rest.BackfillPipelineResponseObject, error) {
-	return nil, errNotHere
+// BackfillPipeline starts runs that read resources again from their beginning.
+func (o *operations) BackfillPipeline(ctx context.Context, r rest.BackfillPipelineRequestObject) (rest.BackfillPipelineResponseObject, error) {
+	if o.Runs == nil {
+		return nil, errNotHere
+	}
+	started, err := o.Runs.Start(ctx, actorOf(ctx), runs.StartRequest{
+		Pipeline: r.Id.String(), Trigger: runs.Trigger{Kind: runs.TriggerBackfill},
+		Options: runs.Options{FullRefresh: r.Body.Resources, Only: r.Body.Resources},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return rest.BackfillPipeline202JSONResponse{Items: each(started.Runs, runFrom)}, nil
 }
 
 // ExportPipeline answers with the file of a route.

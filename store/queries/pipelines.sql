@@ -73,3 +73,12 @@ SELECT DISTINCT s.name FROM runs r
 JOIN resources s ON s.organization = r.organization AND s.run = r.id
 WHERE r.organization = $1 AND r.pipeline = @pipeline::uuid AND s.name = ANY (@names::text[])
 ORDER BY s.name;
+
+-- name: OpenRunOf :one
+SELECT id, state FROM runs
+WHERE organization = $1 AND pipeline = @pipeline::uuid AND state IN ('scheduled', 'requested', 'running', 'paused')
+LIMIT 1;
+
+-- name: HoldPipeline :one
+-- Keeps a pipeline from ending, and from being paused, before the transaction does.
+SELECT name, paused, deleted_at FROM pipelines WHERE organization = $1 AND id = $2 FOR SHARE;

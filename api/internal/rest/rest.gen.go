@@ -580,12 +580,7 @@ type AuditList struct {
 
 // BackfillInput defines model for BackfillInput.
 type BackfillInput struct {
-	// From Least value of the cursor; empty: from the beginning.
-	From      string   `json:"from,omitempty,omitzero"`
 	Resources []string `json:"resources"`
-
-	// To Values of the cursor below it; empty: to the end.
-	To string `json:"to,omitempty,omitzero"`
 }
 
 // BusyRoute defines model for BusyRoute.

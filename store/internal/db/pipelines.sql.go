@@ -7,6 +7,7 @@ package db
 
 import (
 	"context"
+	"time"
 
 	"github.com/google/uuid"
 )
@@ -134,6 +135,29 @@ func (q *Queries) GetRouteName(ctx context.Context, arg GetRouteNameParams) (str
 	var name string
 	err := row.Scan(&name)
 	return name, err
+}
+
+const holdPipeline = `-- name: HoldPipeline :one
+SELECT name, paused, deleted_at FROM pipelines WHERE organization = $1 AND id = $2 FOR SHARE
+`
+
+type HoldPipelineParams struct {
+	Organization uuid.UUID
+	ID           uuid.UUID
+}
+
+type HoldPipelineRow struct {
+	Name      string
+	Paused    bool
+	DeletedAt *time.Time
+}
+
+// Keeps a pipeline from ending, and from being paused, before the transaction does.
+func (q *Queries) HoldPipeline(ctx context.Context, arg HoldPipelineParams) (HoldPipelineRow, error) {
+	row := q.db.QueryRow(ctx, holdPipeline, arg.Organization, arg.ID)
+	var i HoldPipelineRow
+	err := row.Scan(&i.Name, &i.Paused, &i.DeletedAt)
+	return i, err
 }
 
 const insertPipeline = `-- name: InsertPipeline :one
@@ -471,6 +495,29 @@ func (q *Queries) LockPipeline(ctx context.Context, arg LockPipelineParams) (Pip
 		&i.UpdatedAt,
 		&i.DeletedAt,
 	)
+	return i, err
+}
+
+const openRunOf = `-- name: OpenRunOf :one
+SELECT id, state FROM runs
+WHERE organization = $1 AND pipeline = $2::uuid AND state IN ('scheduled', 'requested', 'running', 'paused')
+LIMIT 1
+`
+
+type OpenRunOfParams struct {
+	Organization uuid.UUID
+	Pipeline     uuid.UUID
+}
+
+type OpenRunOfRow struct {
+	ID    uuid.UUID
+	State string
+}
+
+func (q *Queries) OpenRunOf(ctx context.Context, arg OpenRunOfParams) (OpenRunOfRow, error) {
+	row := q.db.QueryRow(ctx, openRunOf, arg.Organization, arg.Pipeline)
+	var i OpenRunOfRow
+	err := row.Scan(&i.ID, &i.State)
 	return i, err
 }
 
