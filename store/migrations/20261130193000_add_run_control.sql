@@ -11,10 +11,24 @@ ALTER TABLE runs
     ADD COLUMN failures        integer NOT NULL DEFAULT 0,
     -- The retry policy and limits that the run was accepted under.
     ADD COLUMN policy          jsonb NOT NULL DEFAULT '{}',
+    -- When desired became what it is.
+    ADD COLUMN asked_at        timestamptz,
     -- How many of its organization's slots an attempt takes.
     ADD COLUMN slots           integer NOT NULL DEFAULT 2 CHECK (slots > 0);
 
 CREATE INDEX runs_of_title ON runs (organization, title, created_at, id);
+
+-- When the lease was last renewed: a canceled run does not wait for the end of a
+-- lease that nobody renews any more (P22).
+ALTER TABLE slots ADD COLUMN renewed timestamptz NOT NULL DEFAULT clock_timestamp();
+
+-- +goose StatementBegin
+-- Whether a held slot's worker counts as lost: its lease is over, or its run is
+-- being canceled and it has not been heard of for longer than a heartbeat.
+CREATE FUNCTION slot_lost(expires timestamptz, renewed timestamptz, desired text, asked_at timestamptz) RETURNS boolean
+LANGUAGE sql VOLATILE SET search_path = tranship
+RETURN expires <= clock_timestamp() OR desired = 'cancel' AND greatest(asked_at, renewed) <= clock_timestamp() - interval '5 s';
+-- +goose StatementEnd
 
 -- Each sending has a number of its own, so that a late command cannot be taken
 -- for a later one.

@@ -64,7 +64,7 @@ ORDER BY r.created_at DESC, r.id DESC LIMIT @most;
 -- name: ApplyChange :execrows
 -- A transition is a compare-and-swap on the state it was decided for.
 UPDATE runs SET state = @state, desired = @desired, resumable = @resumable, error = @error, error_class = @error_class, hint = @hint,
-    failures = @failures, interruptions = @interruptions,
+    failures = @failures, interruptions = @interruptions, asked_at = CASE WHEN desired = @desired THEN asked_at ELSE clock_timestamp() END,
     ended_at = CASE WHEN @state IN ('completed', 'failed', 'canceled') THEN coalesce(ended_at, clock_timestamp()) END
 WHERE organization = organization() AND id = @id AND state = @was;
 
@@ -131,7 +131,9 @@ FROM (SELECT organization, run, slot FROM attempt_offers WHERE state <> 'waiting
 WHERE o.organization = x.organization AND o.run = x.run AND o.slot = x.slot;
 
 -- name: FindObligations :many
-(SELECT DISTINCT 'lost' AS kind, s.organization, s.run FROM slots s WHERE s.holder <> '' AND s.expires <= clock_timestamp() LIMIT @most::bigint)
+(SELECT DISTINCT 'lost' AS kind, s.organization, s.run FROM slots s
+    JOIN runs r ON r.organization = s.organization AND r.id = s.run
+    WHERE s.holder <> '' AND slot_lost(s.expires, s.renewed, r.desired, r.asked_at) LIMIT @most::bigint)
 UNION ALL
 (SELECT 'idle', r.organization, r.id FROM runs r WHERE (r.state IN ('requested', 'running') OR r.state = 'paused' AND r.desired = 'cancel')
     AND NOT EXISTS (SELECT FROM slots s WHERE s.organization = r.organization AND s.run = r.id AND s.holder <> '')
@@ -145,13 +147,14 @@ UNION ALL
 -- The epoch: nothing is dated.
 SELECT clock_timestamp()::timestamptz AS now, coalesce(least(
     (SELECT min(expires) FROM slots WHERE holder <> ''),
+    (SELECT min(asked_at) + interval '5 s' FROM runs WHERE state = 'running' AND desired = 'cancel'),
     (SELECT min(expires) FROM attempt_offers WHERE state <> 'waiting'),
     (SELECT min(not_before) FROM attempt_offers WHERE state = 'waiting' AND not_before > clock_timestamp())), 'epoch')::timestamptz AS next;
 
 -- name: TakeOverSlots :many
 WITH lost AS (
-    SELECT s.slot, s.generation, s.holder FROM slots s
-    WHERE s.organization = organization() AND s.run = $1 AND s.holder <> '' AND s.expires <= clock_timestamp() FOR UPDATE
+    SELECT s.slot, s.generation, s.holder FROM slots s JOIN runs r ON r.organization = s.organization AND r.id = s.run
+    WHERE s.organization = organization() AND s.run = $1 AND s.holder <> '' AND slot_lost(s.expires, s.renewed, r.desired, r.asked_at) FOR UPDATE OF s
 ), freed AS (
     UPDATE slots s SET generation = s.generation + 1, holder = '', expires = clock_timestamp()
     FROM lost l WHERE s.organization = organization() AND s.run = $1 AND s.slot = l.slot

@@ -124,7 +124,7 @@ SELECT coalesce((SELECT generation FROM slots WHERE organization = organization(
 -- name: AcquireSlot :one
 INSERT INTO slots AS s (organization, run, slot, generation, holder, expires)
 VALUES (organization(), @run, @slot, 1, @holder, clock_timestamp() + make_interval(secs => @ttl::float8))
-ON CONFLICT (organization, run, slot) DO UPDATE SET generation = s.generation + 1, holder = excluded.holder, expires = excluded.expires
+ON CONFLICT (organization, run, slot) DO UPDATE SET generation = s.generation + 1, holder = excluded.holder, expires = excluded.expires, renewed = clock_timestamp()
 WHERE s.holder = '' OR s.expires <= clock_timestamp()
 RETURNING generation;
 
@@ -145,7 +145,7 @@ WHERE organization = organization() AND run = $1 AND NOT done AND owner IS NOT N
 -- name: RenewLease :one
 -- One statement, which locks nothing but the slot.
 WITH renewed AS (
-    UPDATE slots AS u SET expires = clock_timestamp() + make_interval(secs => @ttl::float8)
+    UPDATE slots AS u SET expires = clock_timestamp() + make_interval(secs => @ttl::float8), renewed = clock_timestamp()
     WHERE u.organization = organization() AND u.run = @run AND u.slot = @slot AND u.generation = @generation AND u.holder <> ''
     RETURNING u.slot
 )

@@ -20,8 +20,10 @@ import (
 	"github.com/tranship-io/tranship/connectors/catalog"
 	"github.com/tranship-io/tranship/control"
 	"github.com/tranship-io/tranship/control/connections"
+	"github.com/tranship-io/tranship/control/dispatch"
 	"github.com/tranship-io/tranship/control/pipelines"
 	"github.com/tranship-io/tranship/control/secrets"
+	"github.com/tranship-io/tranship/engine"
 	"github.com/tranship-io/tranship/internal/compose/serve"
 	"github.com/tranship-io/tranship/internal/pgtest"
 	"github.com/tranship-io/tranship/store"
@@ -309,6 +311,41 @@ func TestCancel(t *testing.T) {
 	require.Equal(t, "completed", r.State)
 	rows, _ := i.count("small")
 	require.EqualValues(t, 10, rows)
+}
+
+// TestCancelOfALostWorkersRun: a cancel does not wait for the end of a long lease
+// that nobody renews any more (P22).
+func TestCancelOfALostWorkersRun(t *testing.T) {
+	t.Parallel()
+	i := newInstallation(t)
+	p := i.serve(func(c *serve.Config) { c.Lease = time.Minute })
+	i.pipeline("shop", 10, "replace")
+	require.Equal(t, "completed", i.until(p, i.start(p, "shop").ID).State)
+	p.close(t)
+
+	// Somebody begins a run and is never heard of again.
+	idle := i.serve(func(c *serve.Config) { c.Workers = -1 })
+	r := i.start(idle, "shop")
+	commands, err := i.db.Admit(t.Context(), 1, dispatch.Admission{PerOrganization: 10, Expiry: time.Minute})
+	require.NoError(t, err)
+	require.Len(t, commands, 1)
+	mine, err := i.db.Accept(t.Context(), commands[0], "lost", time.Hour)
+	require.NoError(t, err)
+	require.True(t, mine)
+	st := i.db.RunState(i.actor.Organization, commands[0].Run)
+	known, err := st.ListRuns(t.Context(), "shop", 10)
+	require.NoError(t, err)
+	_, _, err = st.StartRun(t.Context(), engine.StartRequest{Route: known[len(known)-1].Route, Version: known[0].Version})
+	require.NoError(t, err)
+	_, err = st.Acquire(t.Context(), commands[0].Run, 0, "lost", time.Hour)
+	require.NoError(t, err)
+
+	working := i.serve(func(c *serve.Config) { c.Lease = time.Minute })
+	asked := time.Now()
+	require.Equal(t, http.StatusAccepted, i.call(working, "POST", "/v1/runs/"+r.ID+"/cancel", "", nil))
+	r = i.until(working, r.ID)
+	require.Equal(t, "canceled", r.State)
+	require.Less(t, time.Since(asked), 10*time.Second)
 }
 
 // sessions counts a run's sessions at the destination.

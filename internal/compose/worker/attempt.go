@@ -72,6 +72,9 @@ func (a *attempt) work(ctx context.Context) Outcome {
 		case <-work.Done():
 		}
 	})
+	if a.command.Cancel {
+		watch.Go(func() { a.bePrompt(work, cancel, st) })
+	}
 	res, err := a.run(work, cancel, st, &watch)
 	cause := context.Cause(work)
 	cancel(nil)
@@ -161,6 +164,22 @@ func (a *attempt) keepOffer(ctx context.Context, cancel context.CancelCauseFunc,
 			cancel(errAsked)
 			return
 		}
+	}
+}
+
+// promptness is how long an attempt that only ends a canceled run tries to reach
+// the run's ends, so that a cancel takes no more than 10 s (P22).
+const promptness = 3 * time.Second
+
+// bePrompt gives the ends of a canceled run up if they cannot be reached.
+func (a *attempt) bePrompt(ctx context.Context, cancel context.CancelCauseFunc, st *state) {
+	t := time.NewTimer(promptness)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		cancel(errAsked)
+	case <-st.leased:
+	case <-ctx.Done():
 	}
 }
 

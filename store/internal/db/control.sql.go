@@ -114,7 +114,7 @@ func (q *Queries) AdmitOffers(ctx context.Context, arg AdmitOffersParams) ([]Adm
 
 const applyChange = `-- name: ApplyChange :execrows
 UPDATE runs SET state = $1, desired = $2, resumable = $3, error = $4, error_class = $5, hint = $6,
-    failures = $7, interruptions = $8,
+    failures = $7, interruptions = $8, asked_at = CASE WHEN desired = $2 THEN asked_at ELSE clock_timestamp() END,
     ended_at = CASE WHEN $1 IN ('completed', 'failed', 'canceled') THEN coalesce(ended_at, clock_timestamp()) END
 WHERE organization = organization() AND id = $9 AND state = $10
 `
@@ -164,7 +164,7 @@ func (q *Queries) Arm(ctx context.Context) error {
 }
 
 const controlRun = `-- name: ControlRun :one
-SELECT r.organization, r.id, r.pipeline, r.pipeline_name, r.version, r.route_key, r.route, r.ordinal, r.state, r.resumable, r.desired, r.error, r.error_class, r.created_at, r.started_at, r.ended_at, r.progressed_at, r.attempts, r.interruptions, r.planned, r.receipt, r.last_fact, r.trigger, r.options, r.title, r.pipeline_number, r.hint, r.failures, r.policy, r.slots, clock_timestamp()::timestamptz AS now,
+SELECT r.organization, r.id, r.pipeline, r.pipeline_name, r.version, r.route_key, r.route, r.ordinal, r.state, r.resumable, r.desired, r.error, r.error_class, r.created_at, r.started_at, r.ended_at, r.progressed_at, r.attempts, r.interruptions, r.planned, r.receipt, r.last_fact, r.trigger, r.options, r.title, r.pipeline_number, r.hint, r.failures, r.policy, r.asked_at, r.slots, clock_timestamp()::timestamptz AS now,
     (EXISTS (SELECT FROM slots s WHERE s.organization = r.organization AND s.run = r.id AND s.holder <> '' AND s.expires > clock_timestamp())
         OR EXISTS (SELECT FROM attempt_offers o WHERE o.organization = r.organization AND o.run = r.id AND o.state = 'accepted' AND o.expires > clock_timestamp()))::boolean AS busy,
     EXISTS (SELECT FROM attempt_offers o WHERE o.organization = r.organization AND o.run = r.id) AS offered,
@@ -204,6 +204,7 @@ type ControlRunRow struct {
 	Hint           string
 	Failures       int32
 	Policy         json.RawMessage
+	AskedAt        *time.Time
 	Slots          int32
 	Now            time.Time
 	Busy           bool
@@ -244,6 +245,7 @@ func (q *Queries) ControlRun(ctx context.Context, id uuid.UUID) (ControlRunRow, 
 		&i.Hint,
 		&i.Failures,
 		&i.Policy,
+		&i.AskedAt,
 		&i.Slots,
 		&i.Now,
 		&i.Busy,
@@ -265,7 +267,9 @@ func (q *Queries) Disarm(ctx context.Context) (bool, error) {
 }
 
 const findObligations = `-- name: FindObligations :many
-(SELECT DISTINCT 'lost' AS kind, s.organization, s.run FROM slots s WHERE s.holder <> '' AND s.expires <= clock_timestamp() LIMIT $1::bigint)
+(SELECT DISTINCT 'lost' AS kind, s.organization, s.run FROM slots s
+    JOIN runs r ON r.organization = s.organization AND r.id = s.run
+    WHERE s.holder <> '' AND slot_lost(s.expires, s.renewed, r.desired, r.asked_at) LIMIT $1::bigint)
 UNION ALL
 (SELECT 'idle', r.organization, r.id FROM runs r WHERE (r.state IN ('requested', 'running') OR r.state = 'paused' AND r.desired = 'cancel')
     AND NOT EXISTS (SELECT FROM slots s WHERE s.organization = r.organization AND s.run = r.id AND s.holder <> '')
@@ -412,7 +416,7 @@ func (q *Queries) LatestRun(ctx context.Context, arg LatestRunParams) (uuid.UUID
 }
 
 const listControlRuns = `-- name: ListControlRuns :many
-SELECT r.organization, r.id, r.pipeline, r.pipeline_name, r.version, r.route_key, r.route, r.ordinal, r.state, r.resumable, r.desired, r.error, r.error_class, r.created_at, r.started_at, r.ended_at, r.progressed_at, r.attempts, r.interruptions, r.planned, r.receipt, r.last_fact, r.trigger, r.options, r.title, r.pipeline_number, r.hint, r.failures, r.policy, r.slots, clock_timestamp()::timestamptz AS now FROM runs r
+SELECT r.organization, r.id, r.pipeline, r.pipeline_name, r.version, r.route_key, r.route, r.ordinal, r.state, r.resumable, r.desired, r.error, r.error_class, r.created_at, r.started_at, r.ended_at, r.progressed_at, r.attempts, r.interruptions, r.planned, r.receipt, r.last_fact, r.trigger, r.options, r.title, r.pipeline_number, r.hint, r.failures, r.policy, r.asked_at, r.slots, clock_timestamp()::timestamptz AS now FROM runs r
 WHERE r.organization = organization()
     AND (cardinality($1::text[]) = 0 OR r.state = ANY ($1::text[]))
     AND r.created_at >= $2 AND r.created_at < $3
@@ -459,6 +463,7 @@ type ListControlRunsRow struct {
 	Hint           string
 	Failures       int32
 	Policy         json.RawMessage
+	AskedAt        *time.Time
 	Slots          int32
 	Now            time.Time
 }
@@ -509,6 +514,7 @@ func (q *Queries) ListControlRuns(ctx context.Context, arg ListControlRunsParams
 			&i.Hint,
 			&i.Failures,
 			&i.Policy,
+			&i.AskedAt,
 			&i.Slots,
 			&i.Now,
 		); err != nil {
@@ -523,7 +529,7 @@ func (q *Queries) ListControlRuns(ctx context.Context, arg ListControlRunsParams
 }
 
 const listControlRunsOfPipeline = `-- name: ListControlRunsOfPipeline :many
-SELECT r.organization, r.id, r.pipeline, r.pipeline_name, r.version, r.route_key, r.route, r.ordinal, r.state, r.resumable, r.desired, r.error, r.error_class, r.created_at, r.started_at, r.ended_at, r.progressed_at, r.attempts, r.interruptions, r.planned, r.receipt, r.last_fact, r.trigger, r.options, r.title, r.pipeline_number, r.hint, r.failures, r.policy, r.slots, clock_timestamp()::timestamptz AS now FROM runs r
+SELECT r.organization, r.id, r.pipeline, r.pipeline_name, r.version, r.route_key, r.route, r.ordinal, r.state, r.resumable, r.desired, r.error, r.error_class, r.created_at, r.started_at, r.ended_at, r.progressed_at, r.attempts, r.interruptions, r.planned, r.receipt, r.last_fact, r.trigger, r.options, r.title, r.pipeline_number, r.hint, r.failures, r.policy, r.asked_at, r.slots, clock_timestamp()::timestamptz AS now FROM runs r
 WHERE r.organization = organization() AND r.pipeline = $1
     AND (cardinality($2::text[]) = 0 OR r.state = ANY ($2::text[]))
     AND r.created_at >= $3 AND r.created_at < $4
@@ -571,6 +577,7 @@ type ListControlRunsOfPipelineRow struct {
 	Hint           string
 	Failures       int32
 	Policy         json.RawMessage
+	AskedAt        *time.Time
 	Slots          int32
 	Now            time.Time
 }
@@ -622,6 +629,7 @@ func (q *Queries) ListControlRunsOfPipeline(ctx context.Context, arg ListControl
 			&i.Hint,
 			&i.Failures,
 			&i.Policy,
+			&i.AskedAt,
 			&i.Slots,
 			&i.Now,
 		); err != nil {
@@ -636,7 +644,7 @@ func (q *Queries) ListControlRunsOfPipeline(ctx context.Context, arg ListControl
 }
 
 const listControlRunsOfTitle = `-- name: ListControlRunsOfTitle :many
-SELECT r.organization, r.id, r.pipeline, r.pipeline_name, r.version, r.route_key, r.route, r.ordinal, r.state, r.resumable, r.desired, r.error, r.error_class, r.created_at, r.started_at, r.ended_at, r.progressed_at, r.attempts, r.interruptions, r.planned, r.receipt, r.last_fact, r.trigger, r.options, r.title, r.pipeline_number, r.hint, r.failures, r.policy, r.slots, clock_timestamp()::timestamptz AS now FROM runs r
+SELECT r.organization, r.id, r.pipeline, r.pipeline_name, r.version, r.route_key, r.route, r.ordinal, r.state, r.resumable, r.desired, r.error, r.error_class, r.created_at, r.started_at, r.ended_at, r.progressed_at, r.attempts, r.interruptions, r.planned, r.receipt, r.last_fact, r.trigger, r.options, r.title, r.pipeline_number, r.hint, r.failures, r.policy, r.asked_at, r.slots, clock_timestamp()::timestamptz AS now FROM runs r
 WHERE r.organization = organization() AND r.title = $1
     AND (cardinality($2::text[]) = 0 OR r.state = ANY ($2::text[]))
     AND r.created_at >= $3 AND r.created_at < $4
@@ -684,6 +692,7 @@ type ListControlRunsOfTitleRow struct {
 	Hint           string
 	Failures       int32
 	Policy         json.RawMessage
+	AskedAt        *time.Time
 	Slots          int32
 	Now            time.Time
 }
@@ -735,6 +744,7 @@ func (q *Queries) ListControlRunsOfTitle(ctx context.Context, arg ListControlRun
 			&i.Hint,
 			&i.Failures,
 			&i.Policy,
+			&i.AskedAt,
 			&i.Slots,
 			&i.Now,
 		); err != nil {
@@ -762,6 +772,7 @@ func (q *Queries) LockControlRun(ctx context.Context, id uuid.UUID) (string, err
 const nextObligation = `-- name: NextObligation :one
 SELECT clock_timestamp()::timestamptz AS now, coalesce(least(
     (SELECT min(expires) FROM slots WHERE holder <> ''),
+    (SELECT min(asked_at) + interval '5 s' FROM runs WHERE state = 'running' AND desired = 'cancel'),
     (SELECT min(expires) FROM attempt_offers WHERE state <> 'waiting'),
     (SELECT min(not_before) FROM attempt_offers WHERE state = 'waiting' AND not_before > clock_timestamp())), 'epoch')::timestamptz AS next
 `
@@ -945,8 +956,8 @@ func (q *Queries) SplitsOfResources(ctx context.Context, arg SplitsOfResourcesPa
 
 const takeOverSlots = `-- name: TakeOverSlots :many
 WITH lost AS (
-    SELECT s.slot, s.generation, s.holder FROM slots s
-    WHERE s.organization = organization() AND s.run = $1 AND s.holder <> '' AND s.expires <= clock_timestamp() FOR UPDATE
+    SELECT s.slot, s.generation, s.holder FROM slots s JOIN runs r ON r.organization = s.organization AND r.id = s.run
+    WHERE s.organization = organization() AND s.run = $1 AND s.holder <> '' AND slot_lost(s.expires, s.renewed, r.desired, r.asked_at) FOR UPDATE OF s
 ), freed AS (
     UPDATE slots s SET generation = s.generation + 1, holder = '', expires = clock_timestamp()
     FROM lost l WHERE s.organization = organization() AND s.run = $1 AND s.slot = l.slot

@@ -396,6 +396,7 @@ type Run struct {
 	Hint           string
 	Failures       int32
 	Policy         json.RawMessage
+	AskedAt        *time.Time
 	Slots          int32
 }
 
@@ -550,6 +551,7 @@ type Slot struct {
 	Generation   int64
 	Holder       string
 	Expires      time.Time
+	Renewed      time.Time
 }
 
 type Split struct {

@@ -15,7 +15,7 @@ import (
 const acquireSlot = `-- name: AcquireSlot :one
 INSERT INTO slots AS s (organization, run, slot, generation, holder, expires)
 VALUES (organization(), $1, $2, 1, $3, clock_timestamp() + make_interval(secs => $4::float8))
-ON CONFLICT (organization, run, slot) DO UPDATE SET generation = s.generation + 1, holder = excluded.holder, expires = excluded.expires
+ON CONFLICT (organization, run, slot) DO UPDATE SET generation = s.generation + 1, holder = excluded.holder, expires = excluded.expires, renewed = clock_timestamp()
 WHERE s.holder = '' OR s.expires <= clock_timestamp()
 RETURNING generation
 `
@@ -517,7 +517,7 @@ func (q *Queries) GetResourcePlan(ctx context.Context, arg GetResourcePlanParams
 }
 
 const getRun = `-- name: GetRun :one
-SELECT r.organization, r.id, r.pipeline, r.pipeline_name, r.version, r.route_key, r.route, r.ordinal, r.state, r.resumable, r.desired, r.error, r.error_class, r.created_at, r.started_at, r.ended_at, r.progressed_at, r.attempts, r.interruptions, r.planned, r.receipt, r.last_fact, r.trigger, r.options, r.title, r.pipeline_number, r.hint, r.failures, r.policy, r.slots, coalesce(o.installation, '') AS installation, coalesce(o.source, '') AS source, coalesce(o.sink, '') AS sink
+SELECT r.organization, r.id, r.pipeline, r.pipeline_name, r.version, r.route_key, r.route, r.ordinal, r.state, r.resumable, r.desired, r.error, r.error_class, r.created_at, r.started_at, r.ended_at, r.progressed_at, r.attempts, r.interruptions, r.planned, r.receipt, r.last_fact, r.trigger, r.options, r.title, r.pipeline_number, r.hint, r.failures, r.policy, r.asked_at, r.slots, coalesce(o.installation, '') AS installation, coalesce(o.source, '') AS source, coalesce(o.sink, '') AS sink
 FROM runs r LEFT JOIN routes o ON o.organization = r.organization AND o.id = r.route
 WHERE r.organization = organization() AND r.id = $1
 `
@@ -562,6 +562,7 @@ func (q *Queries) GetRun(ctx context.Context, id uuid.UUID) (GetRunRow, error) {
 		&i.Run.Hint,
 		&i.Run.Failures,
 		&i.Run.Policy,
+		&i.Run.AskedAt,
 		&i.Run.Slots,
 		&i.Installation,
 		&i.Source,
@@ -785,7 +786,7 @@ func (q *Queries) ListArtifacts(ctx context.Context, arg ListArtifactsParams) ([
 }
 
 const listEngineRuns = `-- name: ListEngineRuns :many
-SELECT r.organization, r.id, r.pipeline, r.pipeline_name, r.version, r.route_key, r.route, r.ordinal, r.state, r.resumable, r.desired, r.error, r.error_class, r.created_at, r.started_at, r.ended_at, r.progressed_at, r.attempts, r.interruptions, r.planned, r.receipt, r.last_fact, r.trigger, r.options, r.title, r.pipeline_number, r.hint, r.failures, r.policy, r.slots, coalesce(o.installation, '') AS installation, coalesce(o.source, '') AS source, coalesce(o.sink, '') AS sink
+SELECT r.organization, r.id, r.pipeline, r.pipeline_name, r.version, r.route_key, r.route, r.ordinal, r.state, r.resumable, r.desired, r.error, r.error_class, r.created_at, r.started_at, r.ended_at, r.progressed_at, r.attempts, r.interruptions, r.planned, r.receipt, r.last_fact, r.trigger, r.options, r.title, r.pipeline_number, r.hint, r.failures, r.policy, r.asked_at, r.slots, coalesce(o.installation, '') AS installation, coalesce(o.source, '') AS source, coalesce(o.sink, '') AS sink
 FROM runs r LEFT JOIN routes o ON o.organization = r.organization AND o.id = r.route
 WHERE r.organization = organization()
 ORDER BY r.created_at DESC, r.id DESC LIMIT $1
@@ -837,6 +838,7 @@ func (q *Queries) ListEngineRuns(ctx context.Context, limit int32) ([]ListEngine
 			&i.Run.Hint,
 			&i.Run.Failures,
 			&i.Run.Policy,
+			&i.Run.AskedAt,
 			&i.Run.Slots,
 			&i.Installation,
 			&i.Source,
@@ -853,7 +855,7 @@ func (q *Queries) ListEngineRuns(ctx context.Context, limit int32) ([]ListEngine
 }
 
 const listEngineRunsOfPipeline = `-- name: ListEngineRunsOfPipeline :many
-SELECT r.organization, r.id, r.pipeline, r.pipeline_name, r.version, r.route_key, r.route, r.ordinal, r.state, r.resumable, r.desired, r.error, r.error_class, r.created_at, r.started_at, r.ended_at, r.progressed_at, r.attempts, r.interruptions, r.planned, r.receipt, r.last_fact, r.trigger, r.options, r.title, r.pipeline_number, r.hint, r.failures, r.policy, r.slots, coalesce(o.installation, '') AS installation, coalesce(o.source, '') AS source, coalesce(o.sink, '') AS sink
+SELECT r.organization, r.id, r.pipeline, r.pipeline_name, r.version, r.route_key, r.route, r.ordinal, r.state, r.resumable, r.desired, r.error, r.error_class, r.created_at, r.started_at, r.ended_at, r.progressed_at, r.attempts, r.interruptions, r.planned, r.receipt, r.last_fact, r.trigger, r.options, r.title, r.pipeline_number, r.hint, r.failures, r.policy, r.asked_at, r.slots, coalesce(o.installation, '') AS installation, coalesce(o.source, '') AS source, coalesce(o.sink, '') AS sink
 FROM runs r LEFT JOIN routes o ON o.organization = r.organization AND o.id = r.route
 WHERE r.organization = organization() AND r.pipeline_name = $1
 ORDER BY r.created_at DESC, r.id DESC LIMIT $2
@@ -910,6 +912,7 @@ func (q *Queries) ListEngineRunsOfPipeline(ctx context.Context, arg ListEngineRu
 			&i.Run.Hint,
 			&i.Run.Failures,
 			&i.Run.Policy,
+			&i.Run.AskedAt,
 			&i.Run.Slots,
 			&i.Installation,
 			&i.Source,
@@ -1208,7 +1211,7 @@ func (q *Queries) LockRouteByID(ctx context.Context, id uuid.UUID) (Route, error
 }
 
 const lockRun = `-- name: LockRun :one
-SELECT organization, id, pipeline, pipeline_name, version, route_key, route, ordinal, state, resumable, desired, error, error_class, created_at, started_at, ended_at, progressed_at, attempts, interruptions, planned, receipt, last_fact, trigger, options, title, pipeline_number, hint, failures, policy, slots FROM runs WHERE organization = organization() AND id = $1 FOR NO KEY UPDATE
+SELECT organization, id, pipeline, pipeline_name, version, route_key, route, ordinal, state, resumable, desired, error, error_class, created_at, started_at, ended_at, progressed_at, attempts, interruptions, planned, receipt, last_fact, trigger, options, title, pipeline_number, hint, failures, policy, asked_at, slots FROM runs WHERE organization = organization() AND id = $1 FOR NO KEY UPDATE
 `
 
 func (q *Queries) LockRun(ctx context.Context, id uuid.UUID) (Run, error) {
@@ -1244,6 +1247,7 @@ func (q *Queries) LockRun(ctx context.Context, id uuid.UUID) (Run, error) {
 		&i.Hint,
 		&i.Failures,
 		&i.Policy,
+		&i.AskedAt,
 		&i.Slots,
 	)
 	return i, err
@@ -1357,7 +1361,7 @@ func (q *Queries) RaiseRoute(ctx context.Context, arg RaiseRouteParams) error {
 
 const renewLease = `-- name: RenewLease :one
 WITH renewed AS (
-    UPDATE slots AS u SET expires = clock_timestamp() + make_interval(secs => $3::float8)
+    UPDATE slots AS u SET expires = clock_timestamp() + make_interval(secs => $3::float8), renewed = clock_timestamp()
     WHERE u.organization = organization() AND u.run = $2 AND u.slot = $1 AND u.generation = $4 AND u.holder <> ''
     RETURNING u.slot
 )
