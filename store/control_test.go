@@ -61,6 +61,14 @@ func (f *fleet) pipeline(name string) {
 		ID: uuid.Must(uuid.NewV7()), Name: name, Number: 1, Routes: []runs.Route{{Key: "a->b", Name: name, Hash: "h1"}},
 		Policy: runs.Policy{Retry: runs.Retry{Attempts: 2, Wait: time.Millisecond, MaxWait: time.Millisecond}},
 	}
+	id := f.pipelines[name].ID
+	require.NoError(f.t, f.db.Tx(f.t.Context(), f.a.Organization, func(ctx context.Context, tx Tx) error {
+		if _, err := tx.Exec(ctx, `INSERT INTO pipelines (organization, id, name, current) VALUES (organization(), $1, $2, 1)`, id, id.String()); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, `INSERT INTO pipeline_versions (organization, pipeline, number, hash, graph, created_by) VALUES (organization(), $1, 1, 'h1', '{}', '')`, id)
+		return err
+	}))
 }
 
 func (f *fleet) start(name string) runs.Run {
