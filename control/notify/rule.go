@@ -160,7 +160,9 @@ func (r Rule) check(allowHTTP bool) error {
 			add("url", "", "%s", err)
 		}
 	case Slack:
-		if _, err := secrets.Parse(string(r.URLSecret)); r.URLSecret != "" && err != nil {
+		// An address in the place of a reference would be kept, and shown.
+		_, err := secrets.Parse(string(r.URLSecret))
+		if r.URLSecret != "" && (err != nil || strings.HasPrefix(r.URLSecret.Name(), "//")) {
 			add("url_secret", "write <provider>:<name>, such as env:SLACK_URL", "this is no reference to a secret")
 		}
 		if r.URLSecret == "" {
