@@ -590,3 +590,30 @@ func TestResetResources(t *testing.T) {
 	require.NoError(t, err)
 	assert.True(t, cursor.Reset)
 }
+
+// After a rotation all secrets are wrapped under the new key, those of every
+// organization, and the old one may go.
+func TestMasterKeyRotation(t *testing.T) {
+	t.Parallel()
+	ctx, a := t.Context(), newServices(t, newDB(t), "a")
+	b := newServices(t, a.d, "b")
+	for _, s := range []*services{a, b} {
+		_, err := s.secrets.Put(ctx, s.a, "one", planted, 0)
+		require.NoError(t, err)
+		s.connection(t, "c", connections.Source)
+	}
+	before, after := bytes.Repeat([]byte{7}, 32), bytes.Repeat([]byte{8}, 32)
+	both, err := secrets.NewKeyring(after, before)
+	require.NoError(t, err)
+	n, err := (&secrets.Local{Store: a.d, Keyring: both}).Rewrap(ctx)
+	require.NoError(t, err)
+	assert.Equal(t, 4, n)
+	only, err := secrets.NewKeyring(after)
+	require.NoError(t, err)
+	local := &secrets.Local{Store: a.d, Keyring: only}
+	for _, s := range []*services{a, b} {
+		value, err := local.Resolve(ctx, s.a.Organization, "local:one")
+		require.NoError(t, err)
+		assert.Equal(t, planted, value)
+	}
+}

@@ -25,7 +25,7 @@ func (a *app) keysCommand() *cobra.Command {
 	f.add(c)
 	list := &cobra.Command{Use: "list", Short: "List API keys", Args: noArgs, RunE: c.RunE}
 	list.Flags().AddFlagSet(c.Flags())
-	c.AddCommand(list, a.keyCreate(), a.keyRotate(), a.keyRevoke())
+	c.AddCommand(list, a.keyCreate(), a.keyRotate(), a.keyRevoke(), a.masterRotate())
 	return c
 }
 

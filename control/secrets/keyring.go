@@ -13,16 +13,42 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 )
 
 // keySize is that of AES-256.
 const keySize = 32
 
 // Keyring holds an installation's master keys: the first one wraps, all unwrap.
-// It does not change once made.
+// Its first one stays what it is; a key that is missing is looked for in the file
+// again, for another process may have rotated it. It may be used concurrently.
 type Keyring struct {
 	ids  []string
+	path string
+
+	mu   sync.RWMutex
 	keys map[string][]byte
+}
+
+// key finds a master key by its id.
+func (k *Keyring) key(id string) ([]byte, bool) {
+	k.mu.RLock()
+	key, ok := k.keys[id]
+	k.mu.RUnlock()
+	if ok || k.path == "" {
+		return key, ok
+	}
+	now, err := ReadKeyFile(k.path)
+	if err != nil {
+		return nil, false
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for other, key := range now.keys {
+		k.keys[other] = key
+	}
+	key, ok = k.keys[id]
+	return key, ok
 }
 
 // NewKeyring makes a keyring of raw keys of 32 bytes, the current one first.
@@ -58,7 +84,8 @@ func (k *Keyring) Current() string { return k.ids[0] }
 func (k *Keyring) Derive(purpose string) ([][]byte, error) {
 	out := make([][]byte, len(k.ids))
 	for i, id := range k.ids {
-		key, err := hkdf.Key(sha256.New, k.keys[id], nil, "tranship "+purpose, keySize)
+		master, _ := k.key(id)
+		key, err := hkdf.Key(sha256.New, master, nil, "tranship "+purpose, keySize)
 		if err != nil {
 			return nil, fmt.Errorf("derive key for %s: %w", purpose, err)
 		}
@@ -97,7 +124,11 @@ func ReadKeyFile(path string) (*Keyring, error) {
 	if len(keys) == 0 {
 		return nil, fmt.Errorf("the master key file %s holds no key", path)
 	}
-	return NewKeyring(keys...)
+	k, err := NewKeyring(keys...)
+	if err == nil {
+		k.path = path
+	}
+	return k, err
 }
 
 // OpenKeyFile reads the file of master keys, and makes it with a new key (mode
@@ -121,9 +152,10 @@ func OpenKeyFile(path string) (*Keyring, error) {
 	return ReadKeyFile(path)
 }
 
-// RotateKeyFile puts a new key before those of the file. Restart every process
-// that shares the file, wrap the secrets anew ([Local.Rewrap]), and only then
-// remove the older keys.
+// RotateKeyFile puts a new key before those of the file. A process that begins
+// then wraps with it; those that run find it when they need it. Older keys may be
+// removed from the file once every process has begun anew and [Local.Rewrap] has
+// wrapped all secrets.
 func RotateKeyFile(path string) (*Keyring, error) {
 	if _, err := ReadKeyFile(path); err != nil {
 		return nil, err

@@ -41,7 +41,7 @@ func (k *Keyring) Seal(organization uuid.UUID, name, value string) (Sealed, erro
 	if s.Value, err = encrypt(data, []byte(value), s.bind("value")); err != nil {
 		return Sealed{}, fmt.Errorf("seal secret: %w", err)
 	}
-	if s.DataKey, err = encrypt(k.keys[s.Key], data, s.bind("key")); err != nil {
+	if s.DataKey, err = k.wrap(s, data); err != nil {
 		return Sealed{}, fmt.Errorf("seal secret: %w", err)
 	}
 	return s, nil
@@ -67,14 +67,19 @@ func (k *Keyring) Rewrap(s Sealed) (Sealed, error) {
 		return Sealed{}, err
 	}
 	s.Key = k.Current()
-	if s.DataKey, err = encrypt(k.keys[s.Key], data, s.bind("key")); err != nil {
+	if s.DataKey, err = k.wrap(s, data); err != nil {
 		return Sealed{}, fmt.Errorf("wrap secret %q: %w", s.Name, err)
 	}
 	return s, nil
 }
 
+func (k *Keyring) wrap(s Sealed, data []byte) ([]byte, error) {
+	master, _ := k.key(s.Key)
+	return encrypt(master, data, s.bind("key"))
+}
+
 func (k *Keyring) unwrap(s Sealed) ([]byte, error) {
-	master, ok := k.keys[s.Key]
+	master, ok := k.key(s.Key)
 	if !ok {
 		return nil, fmt.Errorf("open secret %q: the master key %s that wraps it is not in the master key file", s.Name, s.Key)
 	}

@@ -1,6 +1,8 @@
 package serve
 
 import (
+	"context"
+
 	"github.com/google/uuid"
 
 	"github.com/tranship-io/tranship/api/server"
@@ -20,12 +22,25 @@ type pipes struct {
 	pipelines   *pipelines.Service
 	inspections *inspections.Service
 	worker      *inspections.Worker
+	local       *secrets.Local
+}
+
+// rewrap wraps secrets that are under an older master key anew.
+func (p *process) rewrap(ctx context.Context) {
+	n, err := p.pipes.local.Rewrap(ctx)
+	switch {
+	case err != nil && ctx.Err() == nil:
+		p.log.WarnContext(ctx, "wrap secrets under the current master key", "wrapped", n, "error", err)
+	case n > 0:
+		p.log.InfoContext(ctx, "secrets are wrapped under the current master key", "wrapped", n)
+	}
 }
 
 // newPipes makes the services of what is stored in the process's database.
 func (p *process) newPipes(keyring *secrets.Keyring, resolver secrets.Secrets, routes *ends.Resolver) *pipes {
 	x := &pipes{
 		secrets:     &secrets.Service{Store: p.db, Keyring: keyring},
+		local:       &secrets.Local{Store: p.db, Keyring: keyring},
 		connections: &connections.Service{Store: p.db, Catalog: p.config.Catalog, Keyring: keyring, Providers: resolver.Providers()},
 		inspections: &inspections.Service{Store: p.db, Connections: p.db, Pipelines: p.db, Catalog: p.config.Catalog},
 	}

@@ -199,6 +199,7 @@ func (p *process) serveAPI(services server.Services) error {
 func (p *process) start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	p.cancel = cancel
+	p.wait.Go(func() { p.rewrap(ctx) })
 	p.wait.Go(func() { p.loop.Run(ctx) })
 	p.loops.start(ctx, p.wait.Go)
 	p.wait.Go(func() { p.daily(ctx) })
