@@ -154,3 +154,19 @@ func TestStoredRouteRuns(t *testing.T) {
 	require.Error(t, err)
 	assert.Equal(t, engine.Permanent, engine.ClassOf(err))
 }
+
+// What fails on its way to a run says why, and never with what.
+func TestErrorsOfARouteHoldNoSecret(t *testing.T) {
+	t.Parallel()
+	ctx, w := t.Context(), newWorld(t)
+	for name, url := range map[string]string{
+		"dead": "postgres://u:hush-hush@127.0.0.1:1/d?connect_timeout=1", "broken": "postgres://u:hush-hush@h:port/d", "unlikely": "hush-hush",
+	} {
+		text := "version: 1\nname: " + name + "\nsource: {connector: postgres, url: \"${URL}\"}\nsink: {connector: stdout}\nresources: [{name: a.b, write: append}]\nsettings: {connect_timeout: 1s}\n"
+		p, _, err := w.pipelines.Apply(ctx, w.a, pipelines.File{Text: []byte(text), Variables: map[string]string{"URL": url}})
+		require.NoError(t, err)
+		_, err = w.resolver.Options(ctx, w.options(p, "source->sink"))
+		require.Error(t, err)
+		assert.NotContains(t, err.Error()+engine.HintOf(err), "hush-hush", name)
+	}
+}
