@@ -28,8 +28,9 @@ func TestEveryDocumentedError(t *testing.T) {
 		send := func(key, body string, want int, wantCode string, head ...string) {
 			t.Helper()
 			status, text := w.send(op, op.with(id)+op.query(), key, body, head...)
-			require.Equal(t, want, status, "%s: %s", op.id, text)
-			require.Equal(t, wantCode, code(text), op.id)
+			if assert.Equal(t, want, status, "%s: %s", op.id, text) {
+				assert.Equal(t, wantCode, code(text), op.id)
+			}
 		}
 		valid := w.valid(op, o)
 		if !op.public {
@@ -38,7 +39,7 @@ func TestEveryDocumentedError(t *testing.T) {
 			send("a.b.c", valid, 401, "unauthenticated")
 		}
 		status, text := w.send(op, op.with(id)+"?no_such_parameter=1", o.key, valid, "If-Match", "*")
-		require.Equal(t, 400, status, "%s: %s", op.id, text)
+		assert.Equal(t, 400, status, "%s: %s", op.id, text)
 		if named && kind != "secrets" {
 			status, text = w.send(op, op.with("%20"), o.key, valid, "If-Match", "*")
 			require.Contains(t, []int{400, 404}, status, "%s: %s", op.id, text)

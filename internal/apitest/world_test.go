@@ -19,6 +19,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranship-io/tranship/connectors/catalog"
@@ -201,9 +202,10 @@ func (w *world) send(o operation, path, key, body string, head ...string) (int, 
 func (w *world) conforms(o operation, status int, header http.Header, text []byte) {
 	w.t.Helper()
 	at := fmt.Sprintf("%s answered %d: %s", o.id, status, text)
-	require.Less(w.t, status, 500, at)
 	raw, listed := o.responses[fmt.Sprint(status)].(map[string]any)
-	require.True(w.t, listed, at)
+	if !assert.Less(w.t, status, 500, at) || !assert.True(w.t, listed, "not in the document: "+at) {
+		return
+	}
 	require.NotEmpty(w.t, header.Get("X-Request-Id"), at)
 	where := place + "#/paths/" + pointer(o.path) + "/" + strings.ToLower(o.method) + "/responses/" + fmt.Sprint(status)
 	if ref, ok := raw["$ref"].(string); ok {
@@ -224,7 +226,7 @@ func (w *world) conforms(o operation, status int, header http.Header, text []byt
 	require.NoError(w.t, err, at)
 	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
 	require.NoError(w.t, err, at)
-	require.NoError(w.t, schema.Validate(value), at)
+	assert.NoError(w.t, schema.Validate(value), at)
 	if status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable {
 		require.NotEmpty(w.t, header.Get("Retry-After"), at)
 	}
