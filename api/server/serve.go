@@ -195,23 +195,29 @@ func (h *Handler) ask(ctx context.Context, route *route, do func(context.Context
 	if !h.config.has(route.tag) {
 		return nil, errNotHere
 	}
-	response, err := do(ctx)
-	var changed *control.RoleChangedError
-	if errors.As(err, &changed) {
-		actor := actorOf(ctx)
-		actor.Role = changed.Role
-		if route.permission != "" {
-			if err := control.Authorize(actor, route.permission); err != nil {
-				return nil, err
-			}
+	try := func(ctx context.Context) (any, error) {
+		response, err := do(ctx)
+		if route.public || control.CallerConfirmed(ctx) || h.config.Confirm == nil {
+			return response, err
 		}
-		ctx = control.WithCaller(ctx, actor)
-		response, err = do(ctx)
+		if refused := h.config.Confirm(ctx, actorOf(ctx)); refused != nil {
+			return nil, refused
+		}
+		return response, err
 	}
-	if err == nil && !route.public && !control.CallerConfirmed(ctx) && h.config.Confirm != nil {
-		err = h.config.Confirm(ctx, actorOf(ctx))
+	response, err := try(ctx)
+	var changed *control.RoleChangedError
+	if !errors.As(err, &changed) {
+		return response, err
 	}
-	return response, err
+	actor := actorOf(ctx)
+	actor.Role = changed.Role
+	if route.permission != "" {
+		if err := control.Authorize(actor, route.permission); err != nil {
+			return nil, err
+		}
+	}
+	return try(control.WithCaller(ctx, actor))
 }
 
 // finish runs an operation and sets what answers have in common: the ETag of a
