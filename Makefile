@@ -10,12 +10,14 @@ SHELL         := /bin/bash
 N        ?= 60     ## kill: how many processes are killed
 DURATION ?= 3m     ## chaos: how long things are broken
 SEEDS    ?= 2000   ## simulate: how many seeds
+EXAMPLES ?= 50    ## requests: examples of each operation
 FUZZTIME ?= 30s    ## fuzz: time for each target
 PKG      ?= ./...  ## test-go, fuzz: which packages
 BENCH    ?=        ## bench: arguments for the driver
 N        := $(strip $(N))
 DURATION := $(strip $(DURATION))
 SEEDS    := $(strip $(SEEDS))
+EXAMPLES := $(strip $(EXAMPLES))
 FUZZTIME := $(strip $(FUZZTIME))
 PKG      := $(strip $(PKG))
 
@@ -89,6 +91,10 @@ bench: build ## measure against peers on this machine
 .PHONY: fuzz
 fuzz: ## run every fuzz target for a while (FUZZTIME=30s)
 	scripts/fuzz '$(FUZZTIME)' '$(PKG)'
+
+.PHONY: requests
+requests: pgtest ## random requests to every operation of the API, many of them (EXAMPLES=n)
+	TRANSHIP_SCHEMATHESIS=$(EXAMPLES) $(WITH_POSTGRES) go test -count=1 -timeout 60m -run '^TestRandomRequests$$' ./internal/apitest
 
 .PHONY: generate
 generate: $(TOOLS_DONE) ## write the generated documents, schemas and code
