@@ -101,16 +101,6 @@ type Options struct {
 	FullRefresh []string `json:"full_refresh,omitempty"`
 	// Only are the resources that the run is about; empty: all of the pipeline's.
 	Only []string `json:"only,omitempty"`
-	// Backfill reads a range of the cursor of the resources in Only again and
-	// upserts it, and leaves the route's cursor where it is.
-	Backfill *Range `json:"backfill,omitempty"`
-}
-
-// Range is a half-open range of a cursor's values, as texts of the source.
-type Range struct {
-	// From is the least value, To the first one that is not read; empty: no bound.
-	From string `json:"from,omitempty"`
-	To   string `json:"to,omitempty"`
 }
 
 // Resource is a resource's progress within a run.

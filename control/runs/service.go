@@ -185,14 +185,6 @@ func (o Options) check() error {
 			p = append(p, control.Problem{Path: fmt.Sprintf("options.full_refresh[%d]", i), Message: fmt.Sprintf("%s is not among the resources in only", name)})
 		}
 	}
-	if o.Backfill != nil {
-		if len(o.Only) == 0 {
-			p = append(p, control.Problem{Path: "options.backfill", Message: "a backfill names its resources", Hint: "list them in only"})
-		}
-		if len(o.FullRefresh) > 0 {
-			p = append(p, control.Problem{Path: "options.full_refresh", Message: "a backfill reads a range, a full refresh everything", Hint: "keep one of them"})
-		}
-	}
 	if len(p) > 0 {
 		return &control.InvalidError{Problems: p}
 	}

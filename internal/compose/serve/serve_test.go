@@ -167,6 +167,17 @@ func (i *installation) call(p *process, method, path, body string, into any) int
 	return res.StatusCode
 }
 
+// text returns what a path answers.
+func (i *installation) text(p *process, path string) string {
+	i.t.Helper()
+	res, err := http.Get("http://" + p.address + path)
+	require.NoError(i.t, err)
+	defer func() { _ = res.Body.Close() }()
+	text, err := io.ReadAll(res.Body)
+	require.NoError(i.t, err)
+	return string(text)
+}
+
 type run struct {
 	ID       string `json:"id"`
 	Pipeline string `json:"pipeline"`
@@ -250,6 +261,7 @@ func TestARunFromTheAPIToItsReceipt(t *testing.T) {
 	require.Equal(t, http.StatusOK, i.call(p, "GET", "/v1/runs/"+r.ID+"/resources", "", &resources))
 	require.Len(t, resources.Items, 1)
 	require.Equal(t, "published", resources.Items[0].State)
+	require.Contains(t, i.text(p, "/metrics"), `tranship_attempts_total{`)
 	require.Equal(t, http.StatusConflict, i.call(p, "POST", "/v1/runs/"+r.ID+"/cancel", "", nil))
 	require.Equal(t, http.StatusNotFound, i.call(p, "GET", "/v1/runs/"+uuid.NewString(), "", nil))
 }
