@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -30,6 +31,12 @@ func (d *desk) count() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.queries
+}
+
+func (d *desk) kept() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.done)
 }
 
 func (d *desk) set(work bool, found ...sweep.Found) {
@@ -145,10 +152,10 @@ func TestObligationsAreKeptWhenDue(t *testing.T) {
 		go l.Run(ctx)
 		time.Sleep(699 * time.Millisecond)
 		synctest.Wait()
-		require.Empty(t, d.done)
+		require.Empty(t, d.kept())
 		time.Sleep(time.Millisecond)
 		synctest.Wait()
-		require.Equal(t, []string{"take over " + lost.Run.String(), "settle " + idle.Run.String()}, d.done)
+		require.Equal(t, []string{"take over " + lost.Run.String(), "settle " + idle.Run.String()}, d.kept())
 		cancel()
 	})
 }
