@@ -74,7 +74,7 @@ func TestFoldALifeWithAResume(t *testing.T) {
 	require.EqualValues(t, 5000, completed.Millis, "from its resumption")
 	require.EqualValues(t, 1, c.b.Metrics[failed].Runs, "an hour that is past does not change")
 	require.EqualValues(t, 15, c.b.Metrics[Key{Hour: c.at.Truncate(time.Hour), Resource: "a", Status: "completed"}].Read)
-	require.EqualValues(t, 2, c.run.Attempts)
+	require.Equal(t, 2, c.run.Attempts)
 
 	// What is told after the end belongs to that end.
 	c.tell(events.AttemptUsed{Generation: 2, CPUMillis: 300}, events.AttemptHandedOver{Generation: 2})
@@ -97,7 +97,7 @@ func TestFoldResetsAndGaps(t *testing.T) {
 	c.tell(events.AttemptStarted{Generation: 1})
 	c.later(time.Second)
 	c.tell(events.AttemptInterrupted{Generation: 1})
-	require.EqualValues(t, 1, c.run.Interruptions)
+	require.Equal(t, 1, c.run.Interruptions)
 	require.Empty(t, c.run.Memo.Open)
 
 	f, err := events.New(c.run.ID, c.at, events.RunCompleted{})
