@@ -17,7 +17,10 @@ type value struct {
 // valueOf picks a metric out of a bucket.
 func valueOf(name rest.MetricName, m projection.Metrics) value {
 	const second = 1000
-	seconds := func(part float64) float64 { return projection.Percentile(m.Durations, part).Seconds() }
+	seconds := func(part float64) float64 {
+		// A class's end may lie past the longest of its durations.
+		return min(projection.Percentile(m.Durations, part).Seconds(), float64(m.MaxMillis)/second)
+	}
 	switch name {
 	case rest.MetricNameRowsRead:
 		return value{sum: float64(m.Read)}
