@@ -48,6 +48,9 @@ type polling struct{}
 func (polling) WaitFacts(context.Context, uuid.UUID, time.Time) { time.Sleep(10 * time.Millisecond) }
 
 func (f *fleet) CompileRuns(_ context.Context, _ uuid.UUID, ref string) (runs.Compiled, error) {
+	if c, ok := f.pipelines[ref]; ok {
+		return c, nil
+	}
 	for name, c := range f.pipelines {
 		if name == ref || c.ID.String() == ref {
 			return c, nil

@@ -19,18 +19,18 @@ func (c *chaos) breakThings(ctx context.Context) error {
 		do   func(context.Context) error
 	}{
 		{"SIGKILL of a process", c.kill},
+		{"cut connections to the control database", func(ctx context.Context) error { return cut(ctx, c.control, "control") }},
+		{"restart of the control database's server", func(ctx context.Context) error { return c.control.Restart(ctx) }},
+		{"cut connections to source and target", func(ctx context.Context) error { return cut(ctx, c.data, "source", "target") }},
 		{"SIGKILL of a process", c.kill},
+		{"restart of the data server", func(ctx context.Context) error { return c.data.Restart(ctx) }},
 		{"SIGTERM of a process", c.terminate},
 		{"cut connections to the control database", func(ctx context.Context) error { return cut(ctx, c.control, "control") }},
-		{"cut connections to the control database", func(ctx context.Context) error { return cut(ctx, c.control, "control") }},
-		{"cut connections to source and target", func(ctx context.Context) error { return cut(ctx, c.data, "source", "target") }},
-		{"restart of the control database's server", func(ctx context.Context) error { return c.control.Restart(ctx) }},
-		{"restart of the data server", func(ctx context.Context) error { return c.data.Restart(ctx) }},
 	}
 	background := context.WithoutCancel(ctx)
 	next := 0
 	for {
-		pause := time.Duration(1000+c.random(3000)) * time.Millisecond
+		pause := time.Duration(500+c.random(2500)) * time.Millisecond
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():

@@ -74,7 +74,8 @@ The pipeline shop writes to %[4]s; its schedule fires every minute. Ctrl-C stops
 	}
 	_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended by itself
 	select {
-	case <-ended:
+	case last := <-ended:
+		err = errors.Join(err, last)
 	case <-time.After(time.Minute):
 		err = errors.Join(err, cmd.Process.Kill())
 	}

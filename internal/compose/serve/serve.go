@@ -51,6 +51,8 @@ func Run(ctx context.Context, c Config) (err error) {
 		return err
 	}
 	door.open(p.handler)
+	// Migration and wiring need memory that an idle process does not.
+	debug.FreeOSMemory()
 	address := listener.Addr().String()
 	c.Log.InfoContext(ctx, "serving", "address", address, "workers", c.Workers, "lease", c.Lease, "holder", p.holder)
 	if c.Ready != nil {
