@@ -5,6 +5,7 @@
 //	go run ./bench -part pg     PostgreSQL to PostgreSQL beside psql | psql
 //	go run ./bench -part parquet  PostgreSQL to Parquet beside connectorx and DuckDB
 //	go run ./bench -part memory   memory against table size, and one 50 MB row
+//	go run ./bench -part control  the control plane's store: commits, heartbeats, intake
 package main
 
 import (
@@ -21,7 +22,7 @@ func main() { os.Exit(command()) }
 
 func command() int {
 	var (
-		part = flag.String("part", "pg,parquet,memory", "parts to measure")
+		part = flag.String("part", "pg,parquet,memory,control", "parts to measure")
 		rows = flag.Int("rows", 4_000_000, "rows of the table")
 		n    = flag.Int("n", 5, "counted runs of each command")
 		big  = flag.Int("big", 20_000_000, "rows of the large table of the memory part")
@@ -37,6 +38,14 @@ func command() int {
 }
 
 func run(ctx context.Context, parts string, rows, n, big int) error {
+	if has(parts, "control") {
+		if err := controlPlane(ctx); err != nil {
+			return fmt.Errorf("control: %w", err)
+		}
+	}
+	if !has(parts, "pg") && !has(parts, "parquet") && !has(parts, "memory") {
+		return nil
+	}
 	binary, err := filepath.Abs("bin/tranship")
 	if err != nil {
 		return err
