@@ -26,6 +26,9 @@ const (
 	// One statement sets all that a transaction needs (P26); a local setting ends
 	// with it.
 	prepareSQL = `select set_config('role', $1, true), set_config('tranship.organization', $2, true)`
+	// Statements alone look rows up by their keys, for which one plan serves all:
+	// making another each time took as long as a commit's work.
+	prepareSingleSQL = `select set_config('role', $1, true), set_config('tranship.organization', $2, true), set_config('plan_cache_mode', 'force_generic_plan', true)`
 	// Whether a request's key and role still hold is checked in its own transaction.
 	callerSQL = `select check_caller($1, $2, $3, $4, $5)`
 )
@@ -154,12 +157,14 @@ func (t Tx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 		return t.conn.SendBatch(ctx, b)
 	}
 	var all pgx.Batch
-	if !t.single {
+	if t.single {
+		// Statements of a batch without a begin are one transaction too.
+		all.Queue(prepareSingleSQL, t.role, t.settings())
+	} else {
 		t.begun = true
 		all.Queue(beginSQL)
+		all.Queue(prepareSQL, t.role, t.settings())
 	}
-	// Statements of a batch without a begin are one transaction too.
-	all.Queue(prepareSQL, t.role, t.settings())
 	if c := t.caller; c != nil {
 		all.Queue(callerSQL, string(c.Kind), c.ID, optional(c.Key), c.KeyHash, string(c.Role))
 	}

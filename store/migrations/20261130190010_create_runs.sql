@@ -324,7 +324,7 @@ GRANT SELECT, UPDATE ON arming TO tranship_app, tranship_maintenance;
 CREATE FUNCTION add_facts(the_run uuid, progressed boolean,
     ids uuid[], types text[], versions integer[], ats timestamptz[], nanos integer[], payloads text[])
 RETURNS bigint
-LANGUAGE plpgsql SET search_path = tranship AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     before bigint;
     stored bigint;
@@ -363,7 +363,7 @@ CREATE FUNCTION commit_progress(the_run uuid, the_slot integer, the_generation b
     fact_ids uuid[], fact_types text[], fact_versions integer[], fact_ats timestamptz[], fact_nanos integer[], fact_payloads text[],
     next_cursor json, next_seen bytea)
 RETURNS text[]
-LANGUAGE plpgsql SET search_path = tranship AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     org   uuid := organization();
     r     record;
