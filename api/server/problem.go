@@ -164,3 +164,10 @@ func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
 	w.WriteHeader(p.Status)
 	_, _ = w.Write(append(text, '\n'))
 }
+
+// Starting answers any request while the server that will have a [Handler] is not
+// ready for one.
+func Starting(w http.ResponseWriter, r *http.Request) {
+	h := &Handler{config: Config{Log: slog.New(slog.DiscardHandler)}}
+	h.prepare(w, r, func(w http.ResponseWriter, r *http.Request) { h.fail(w, r, errStarting) })
+}

@@ -40,6 +40,11 @@ func actorOf(ctx context.Context) control.Actor {
 
 // ServeHTTP implements [http.Handler].
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h.prepare(w, r, h.outer.ServeHTTP)
+}
+
+// prepare gives a request its id, and the answer the headers that all have.
+func (h *Handler) prepare(w http.ResponseWriter, r *http.Request, next http.HandlerFunc) {
 	id := r.Header.Get("X-Request-Id")
 	if !plainID(id) {
 		id = uuid.NewString()
@@ -60,7 +65,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.fail(w, r, errRoute)
 		return
 	}
-	h.outer.ServeHTTP(w, r)
+	next(w, r)
 }
 
 // plainID tells whether a request id of the caller's can be taken over.

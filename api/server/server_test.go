@@ -8,10 +8,12 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tranship-io/tranship/api"
 	"github.com/tranship-io/tranship/api/server"
 	"github.com/tranship-io/tranship/control"
 )
@@ -200,6 +202,99 @@ func TestRateIsBoundedPerKey(t *testing.T) {
 	require.Equal(t, "too_many_requests", problemOf(t, last).Code)
 	require.NotEmpty(t, last.Header().Get("Retry-After"))
 	require.Equal(t, http.StatusBadRequest, call(t, h, "two", "GET", "/v1/runs?limit=0", "").Code)
+}
+
+// operations calls fn for each operation of the document, with a path.
+func operations(t *testing.T, fn func(id, method, path string, public bool)) {
+	t.Helper()
+	text, err := api.Document()
+	require.NoError(t, err)
+	var doc struct {
+		Paths map[string]map[string]json.RawMessage `json:"paths"`
+	}
+	require.NoError(t, json.Unmarshal(text, &doc))
+	for path, item := range doc.Paths {
+		for method, raw := range item {
+			if method == "parameters" {
+				continue
+			}
+			var op struct {
+				ID        string                     `json:"operationId"`
+				Security  *[]any                     `json:"security"`
+				Responses map[string]json.RawMessage `json:"responses"`
+			}
+			require.NoError(t, json.Unmarshal(raw, &op))
+			for _, code := range []string{"400", "429", "503", "default"} {
+				require.Contains(t, op.Responses, code, op.ID)
+			}
+			at := strings.NewReplacer("{id}", uuid.NewString(), "{name}", "x", "{number}", "1").Replace(path)
+			fn(op.ID, strings.ToUpper(method), at, op.Security != nil && len(*op.Security) == 0)
+		}
+	}
+}
+
+// TestEveryOperationIsPutOff answers 429 and 503 for each operation, with
+// Retry-After.
+func TestEveryOperationIsPutOff(t *testing.T) {
+	busy := serve(t, func(c *server.Config) { c.Rate, c.Burst = 0.001, 1 })
+	away := serve(t, func(c *server.Config) {
+		c.Authenticate = func(context.Context, string) (control.Actor, error) {
+			return control.Actor{}, &control.UnavailableError{RetryAfter: 2 * time.Second, Err: context.DeadlineExceeded}
+		}
+		c.Ready = func(context.Context) error { return nil }
+	})
+	starting := serve(t, func(c *server.Config) { c.Ready = func(context.Context) error { return context.DeadlineExceeded } })
+	call(t, busy, "", "GET", "/healthz", "")
+	operations(t, func(id, method, path string, public bool) {
+		if !public {
+			w := call(t, away, "admin", method, path, "")
+			require.Equal(t, http.StatusServiceUnavailable, w.Code, id)
+			require.Equal(t, "unavailable", problemOf(t, w).Code, id)
+			require.Equal(t, "2", w.Header().Get("Retry-After"), id)
+		}
+		if path != "/openapi.json" {
+			w := call(t, starting, "admin", method, path, "")
+			require.Equal(t, http.StatusServiceUnavailable, w.Code, id)
+			require.NotEmpty(t, w.Header().Get("Retry-After"), id)
+		}
+		if public {
+			w := call(t, busy, "", method, path, "")
+			require.Equal(t, http.StatusTooManyRequests, w.Code, id)
+			require.NotEmpty(t, w.Header().Get("Retry-After"), id)
+		}
+	})
+	key := uuid.New()
+	busy = serve(t, func(c *server.Config) {
+		c.Rate, c.Burst = 0.001, 1
+		c.Authenticate = func(context.Context, string) (control.Actor, error) {
+			return control.Actor{Organization: uuid.Max, Key: key, Role: control.RoleAdmin}, nil
+		}
+	})
+	call(t, busy, "admin", "GET", "/v1/runs?limit=0", "")
+	operations(t, func(id, method, path string, public bool) {
+		if !public {
+			w := call(t, busy, "admin", method, path, "")
+			require.Equal(t, http.StatusTooManyRequests, w.Code, id)
+			require.NotEmpty(t, w.Header().Get("Retry-After"), id)
+		}
+	})
+}
+
+func FuzzQuery(f *testing.F) {
+	h, err := server.New(server.Config{Rate: -1, Authenticate: func(context.Context, string) (control.Actor, error) {
+		return control.Actor{Organization: uuid.Max, Role: control.RoleAdmin}, nil
+	}})
+	require.NoError(f, err)
+	f.Add("state=failed&pipeline=shop&created_from=2026-01-01T00:00:00Z&limit=5&after=x")
+	f.Add("limit=%31&state=&created_before=2026-01-01t00:00:00z")
+	f.Fuzz(func(t *testing.T, query string) {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/v1/runs", http.NoBody)
+		r.URL.RawQuery = query
+		r.Header.Set("Authorization", "Bearer x")
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		require.NotEqual(t, http.StatusInternalServerError, w.Code, w.Body.String())
+	})
 }
 
 func FuzzBody(f *testing.F) {

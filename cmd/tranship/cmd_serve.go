@@ -10,6 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tranship-io/tranship/connectors/catalog"
+	"github.com/tranship-io/tranship/control"
+	"github.com/tranship-io/tranship/control/access"
 	"github.com/tranship-io/tranship/internal/compose/serve"
 	"github.com/tranship-io/tranship/pipeline"
 )
@@ -19,6 +21,8 @@ type serveFlags struct {
 	serve.Config
 	attemptTime, lease, memory, grace string
 	logFormat                         string
+	oidc                              access.OIDC
+	roles                             map[string]string
 	webhookAllow                      []string
 }
 
@@ -52,6 +56,12 @@ for Prometheus.`,
 	fl.StringVar(&f.MasterKeyFile, "master-key-file", "", "file of the master key (instead of master.key in the folder)")
 	fl.StringVar(&f.BootstrapKeyFile, "bootstrap-key-file", "", "make the first organization and write its admin key here")
 	fl.StringVar(&f.Organization, "organization", "main", "key of the organization that --bootstrap-key-file makes")
+	fl.StringVar(&f.oidc.Issuer, "oidc-issuer", "", "URL of an OIDC issuer whose tokens let members in")
+	fl.StringVar(&f.oidc.Audience, "oidc-audience", "", "what its tokens must be for")
+	fl.StringVar(&f.oidc.Organization, "oidc-organization", "", "key of the organization that its tokens belong to")
+	fl.StringVar(&f.oidc.OrganizationClaim, "oidc-organization-claim", "", "or the claim that holds that key")
+	fl.StringVar(&f.oidc.RoleClaim, "oidc-role-claim", "", "claim that holds a role or groups; without it admins add members")
+	fl.StringToStringVar(&f.roles, "oidc-role", nil, "role of a value of that claim, such as data-team=operator")
 	fl.IntVar(&f.Workers, "workers", 4, "attempts that live at once in this process; 0: none, API and schedules only")
 	fl.IntVar(&f.MaxRunning, "max-running", 64, "slots of one organization that run at once, over all processes")
 	fl.StringVar(&f.lease, "lease", "60s", "time after which the run of a lost worker goes on elsewhere")
@@ -105,6 +115,13 @@ func (a *app) serve(ctx context.Context, f *serveFlags) error {
 	}
 	if f.MaxRunning < 1 {
 		return usageError("", "--max-running %d is not a number of slots", f.MaxRunning)
+	}
+	if f.oidc.Issuer != "" {
+		f.oidc.Roles = map[string]control.Role{}
+		for value, role := range f.roles {
+			f.oidc.Roles[value] = control.Role(role)
+		}
+		f.OIDC = []access.OIDC{f.oidc}
 	}
 	options := &slog.HandlerOptions{Level: slog.LevelInfo}
 	if a.verbose {

@@ -18,7 +18,9 @@ func TestEveryDocumentedError(t *testing.T) {
 	w := newWorld(t)
 	o := w.orgs[0]
 	code := func(text []byte) string {
-		var p struct{ Code string }
+		var p struct {
+			Code string `json:"code"`
+		}
 		require.NoError(t, json.Unmarshal(text, &p))
 		return p.Code
 	}
@@ -74,8 +76,6 @@ func TestStaleVersions(t *testing.T) {
 		if op.method != http.MethodPut && op.method != http.MethodDelete || !named {
 			continue
 		}
-		get := op
-		get.method = http.MethodGet
 		before, _, header := w.call("GET", op.with(o.objects[kind]), o.key, "")
 		require.Equal(t, 200, before, op.id)
 		require.Regexp(t, `^"[0-9]+"$`, header.Get("ETag"), op.id)
@@ -135,8 +135,10 @@ func TestRepeatedCreates(t *testing.T) {
 func idOf(t *testing.T, text []byte) string {
 	t.Helper()
 	var v struct {
-		ID    string
-		Items []struct{ ID string }
+		ID    string `json:"id"`
+		Items []struct {
+			ID string `json:"id"`
+		} `json:"items"`
 	}
 	require.NoError(t, json.Unmarshal(text, &v))
 	if v.ID == "" && len(v.Items) > 0 {

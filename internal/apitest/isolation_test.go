@@ -96,7 +96,7 @@ func (w *world) tellsNothing(op operation, theirs, mine *organization) {
 		return
 	}
 	queries := []string{op.query()}
-	for _, f := range map[string][]string{
+	queries = append(queries, map[string][]string{
 		"listRuns":         {"?pipeline=" + theirs.objects["pipelines"], "?pipeline=first-shop"},
 		"listInspections":  {"?connection=" + theirs.objects["connections"]},
 		"listSchedules":    {"?pipeline=" + theirs.objects["pipelines"]},
@@ -107,9 +107,7 @@ func (w *world) tellsNothing(op operation, theirs, mine *organization) {
 		"listMetricSeries": {"?metric=runs&pipeline=" + theirs.objects["pipelines"]},
 		"listPipelines":    {"?name=first-shop"},
 		"listConnections":  {"?name=first-to"},
-	}[op.id] {
-		queries = append(queries, f)
-	}
+	}[op.id]...)
 	for _, q := range queries {
 		_, text := w.send(op, op.with("sample")+q, mine.key, "")
 		for kind, id := range theirs.objects {
@@ -162,11 +160,11 @@ func TestKeysThatEnded(t *testing.T) {
 	op := w.operation("createKey")
 	_, text := w.send(op, op.path, o.key, `{"service_account": "`+w.create(o, "createServiceAccount", `{"name": "ends", "role": "admin"}`)+`", "name": "k"}`)
 	var made struct {
-		Key  string
+		Key  string `json:"key"`
 		Item struct {
-			ID      string
+			ID      string `json:"id"`
 			Account string `json:"service_account"`
-		}
+		} `json:"item"`
 	}
 	require.NoError(t, json.Unmarshal(text, &made))
 	lesser := func(status int) {

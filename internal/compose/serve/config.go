@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/tranship-io/tranship/connectors/catalog"
+	"github.com/tranship-io/tranship/control/access"
 	"github.com/tranship-io/tranship/control/notify"
 	"github.com/tranship-io/tranship/control/projection"
 )
@@ -24,6 +25,8 @@ type Config struct {
 	// BootstrapKeyFile gets an admin key of the first organization, if none exists
 	// yet; empty: no organization is made.
 	BootstrapKeyFile string
+	// OIDC are the issuers whose tokens let members in; none: API keys alone.
+	OIDC []access.OIDC
 	// Organization is the key of the organization that a bootstrap makes; empty: "main".
 	Organization string
 	// Workers is how many attempts live at once; 0 means 4. Negative: none, this

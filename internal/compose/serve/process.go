@@ -111,7 +111,7 @@ func (p *process) wire(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	entry, err := access.New(access.Config{Store: p.db.Access(), Signer: signer})
+	entry, err := access.New(access.Config{Store: p.db.Access(), Signer: signer, OIDC: c.OIDC})
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tranship-io/tranship/api/server"
 	"github.com/tranship-io/tranship/control"
 )
 
@@ -26,17 +27,17 @@ func Run(ctx context.Context, c Config) (err error) {
 		return fmt.Errorf("listen on %s: %w", c.Listen, err)
 	}
 	door := &door{}
-	server := &http.Server{
+	listening := &http.Server{
 		Handler: door, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, WriteTimeout: 2 * time.Minute, IdleTimeout: 2 * time.Minute,
 		ErrorLog: slog.NewLogLogger(c.Log.Handler(), slog.LevelWarn),
 	}
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
+	go func() { served <- listening.Serve(listener) }()
 	defer func() {
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*time.Second)
 		defer cancel()
-		if server.Shutdown(closing) != nil {
-			_ = server.Close() // waits for facts may last longer
+		if listening.Shutdown(closing) != nil {
+			_ = listening.Close() // waits for facts may last longer
 		}
 		if serr := <-served; !errors.Is(serr, http.ErrServerClosed) {
 			err = errors.Join(err, fmt.Errorf("serve on %s: %w", c.Listen, serr))
@@ -77,10 +78,7 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		(*h).ServeHTTP(w, r)
 		return
 	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.Header().Set("Retry-After", "2")
-	w.WriteHeader(http.StatusServiceUnavailable)
-	_, _ = w.Write([]byte(`{"type":"/problems/unavailable","title":"Unavailable","status":503,"detail":"the process is starting: its database is being reached and migrated"}` + "\n"))
+	server.Starting(w, r)
 }
 
 // limitMemory tells Go's collector the bound that the attempts add up to, with
