@@ -153,6 +153,7 @@ func TestNamesThatNeedQuotes(t *testing.T) {
 		}
 		assert.ElementsMatch(t, want, got, names)
 	}
+	r.write("version: 1\nname: quoted\nsource: {connector: postgres, url: '${SOURCE_URL}'}\nsink: {connector: postgres, url: '${SINK_URL}'}\nresources: [{name: '*'}]\n")
 	require.Equal(t, exitOK, r.run("run"), "%s%s", r.out, r.err)
 	assert.Equal(t, 1, query[int](t, r.env["SINK_URL"], `SELECT "Order Id" FROM "s.t"."a.b"`))
 }
