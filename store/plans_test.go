@@ -109,7 +109,9 @@ func TestQueriesUseIndexes(t *testing.T) {
 			errs = append(errs, err)
 		}
 		require.Empty(t, errs, name)
-		var plan []struct{ Plan planNode }
+		var plan []struct {
+			Plan planNode `json:"Plan"`
+		}
 		require.NoError(t, json.Unmarshal(body, &plan), name)
 		explained++
 		for _, problem := range planProblems(plan[0].Plan, partial, false) {
