@@ -64,7 +64,7 @@ func (s *Access) FindOrganization(ctx context.Context, key string) (out access.O
 // ListOrganizations implements access.Organizations.
 func (s *Access) ListOrganizations(ctx context.Context, limit int) (out []access.Organization, err error) {
 	err = s.db.Maintain(ctx, func(ctx context.Context, tx Tx) error {
-		all, err := tx.Q().ListOrganizations(ctx, int32(min(limit, control.MaxPage))) //nolint:gosec // Bounded.
+		all, err := tx.Q().ListOrganizations(ctx, int32(min(limit, control.MaxPage)))
 		out = out[:0]
 		for _, o := range all {
 			out = append(out, organizationOf(o))
@@ -81,11 +81,11 @@ func (s *Access) Bootstrap(ctx context.Context, o access.Organization, a access.
 		if err := tx.Q().LockBootstrap(ctx); err != nil {
 			return fmt.Errorf("wait for another process's bootstrap: %w", err)
 		}
-		any, err := tx.Q().AnyOrganization(ctx)
+		exists, err := tx.Q().AnyOrganization(ctx)
 		if err != nil {
 			return fmt.Errorf("look for organizations: %w", err)
 		}
-		if made = !any; any {
+		if made = !exists; exists {
 			return nil
 		}
 		if err := ready(); err != nil {
@@ -186,7 +186,7 @@ func afterID(kind string, p control.Page) (uuid.UUID, error) {
 
 // sizeOf is how many rows a query for a page asks for: one more, to see whether
 // something follows.
-func sizeOf(p control.Page) int32 { return int32(p.Size() + 1) } //nolint:gosec // At most MaxPage.
+func sizeOf(p control.Page) int32 { return int32(p.Size() + 1) }
 
 func textOf(s *string) string {
 	if s == nil {

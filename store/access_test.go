@@ -169,7 +169,7 @@ func TestTheLastAdminStays(t *testing.T) {
 		return nil
 	})
 	require.NoError(t, g.Wait())
-	require.True(t, (failed[0] == nil) != (failed[1] == nil), "%v", failed)
+	require.NotEqual(t, failed[0] == nil, failed[1] == nil, "%v", failed)
 }
 
 func TestVersionsOfMembers(t *testing.T) {
