@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tranship-io/tranship/api/client"
+	"github.com/tranship-io/tranship/engine"
 )
 
 func (a *app) pipelinesCommand() *cobra.Command {
@@ -206,6 +208,35 @@ func (a *app) testConnection(ctx context.Context, c *client.Client, id uuid.UUID
 	if x.State != client.InspectionStateSucceeded {
 		return &exitError{exitFailed, problemError(client.Problem{Title: "The test " + string(x.State), Detail: x.Error, Hint: x.Hint, Status: http.StatusConflict})}
 	}
-	_, err = fmt.Fprintln(a.stdout, "the connection works")
+	return a.printTest(x)
+}
+
+// printTest shows what the test of a connection found.
+func (a *app) printTest(x client.Inspection) error {
+	var result struct {
+		OK       bool `json:"ok"`
+		Findings []struct {
+			Level   string `json:"level"`
+			Subject string `json:"subject"`
+			Message string `json:"message"`
+			Hint    string `json:"hint"`
+		} `json:"findings"`
+	}
+	if err := json.Unmarshal(x.Result, &result); err != nil {
+		return fmt.Errorf("read the test's result: %w", err)
+	}
+	for _, f := range result.Findings {
+		line := fmt.Sprintf("%-7s %s: %s", f.Level, f.Subject, f.Message)
+		if f.Hint != "" {
+			line += " (" + f.Hint + ")"
+		}
+		if _, err := fmt.Fprintln(a.stdout, line); err != nil {
+			return err
+		}
+	}
+	if !result.OK {
+		return &exitError{exitFailed, engine.Permanentf("", "the connection does not work")}
+	}
+	_, err := fmt.Fprintln(a.stdout, "the connection works")
 	return err
 }

@@ -240,3 +240,22 @@ func TestAServerThatIsAwayIsAskedAgain(t *testing.T) {
 	require.Len(t, keys, 3)
 	require.Equal(t, keys[0], keys[2], "repetitions are the same request")
 }
+
+func TestConnectionTest(t *testing.T) {
+	t.Parallel()
+	result := map[string]any{"ok": true, "findings": []any{}}
+	connection := "0198d3a0-0000-7000-8000-000000000002"
+	inspection := func(state string, result any) map[string]any {
+		return map[string]any{"id": runID, "kind": "test", "state": state, "result": result, "created_at": "2026-11-30T10:00:00Z", "expires_at": "2026-12-01T10:00:00Z"}
+	}
+	p, _ := withServer(t, map[string]func(*http.Request, string) (int, any){
+		"GET /v1/connections":          always(200, map[string]any{"items": []any{map[string]any{"id": connection, "name": "shop"}}, "next": nil}),
+		"POST /v1/inspections":         always(202, inspection("requested", nil)),
+		"GET /v1/inspections/" + runID: func(*http.Request, string) (int, any) { return 200, inspection("succeeded", result) },
+	})
+	require.Equal(t, exitOK, p.run("connections", "test", "shop"), p.err.String())
+	require.Contains(t, p.out.String(), "the connection works")
+	result = map[string]any{"ok": false, "findings": []any{map[string]any{"level": "error", "subject": "connection", "message": "nothing listens", "hint": "start it"}}}
+	require.Equal(t, exitFailed, p.run("connections", "test", "shop"))
+	require.Contains(t, p.out.String(), "connection: nothing listens (start it)")
+}

@@ -27,7 +27,7 @@ func TestRandomRequests(t *testing.T) {
 	if n := os.Getenv("TRANSHIP_SCHEMATHESIS"); n != "" {
 		examples, phases = n, "coverage,fuzzing"
 	}
-	cmd := exec.CommandContext(t.Context(), filepath.Join(root, ".tools", "py-api", "bin", "schemathesis"), "run", w.base+"/openapi.json",
+	cmd := exec.CommandContext(t.Context(), filepath.Join(root, ".tools", "py-api", "bin", "python"), "-m", "schemathesis.cli", "run", w.base+"/openapi.json",
 		"--header", "Authorization: Bearer "+w.orgs[0].key, "--phases", phases, "--max-examples", examples, "--seed", "1",
 		"--checks", "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance,response_headers_conformance",
 		"--suppress-health-check", "all", "--warnings", "off", "--no-color", "--no-shrink", "--max-failures", "20", "--continue-on-failure",
@@ -37,7 +37,7 @@ func TestRandomRequests(t *testing.T) {
 	cmd.WaitDelay = 10 * time.Second
 	out, err = cmd.CombinedOutput()
 	if err != nil {
-		t.Fatal(strings.ReplaceAll(string(out), w.orgs[0].key, "KEY"))
+		t.Fatal(err, strings.ReplaceAll(string(out), w.orgs[0].key, "KEY"))
 	}
 	require.Contains(t, string(out), "Fuzzing (in", string(out))
 }

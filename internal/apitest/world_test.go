@@ -317,7 +317,12 @@ func (w *world) organization(name, key string) *organization {
 	o.objects["schedules"] = w.create(o, "createSchedule", `{"name": "`+name+`-yearly", "pipeline": "`+name+`-shop", "cron": "0 0 1 1 *"}`)
 	o.objects["runs"] = w.create(o, "startRun", `{"pipeline": "`+name+`-shop"}`)
 	o.objects["notification-rules"] = w.create(o, "createRule", `{"name": "`+name+`-rule", "events": ["run.failed"], "channel": "webhook", "url": "https://hooks.example.com/x"}`)
-	o.objects["inspections"] = w.create(o, "startInspection", `{"kind": "test", "connection": "`+sink+`"}`)
+	o.objects["inspections"] = w.create(o, "startInspection", `{"kind": "test", "connection": "`+source+`"}`)
+	inspection := w.operation("getInspection")
+	require.Eventually(w.t, func() bool {
+		_, text := w.send(inspection, inspection.with(o.objects["inspections"]), key, "")
+		return strings.Contains(string(text), `"state":"succeeded"`)
+	}, time.Minute, 20*time.Millisecond, "snapshots need objects that nothing changes")
 	o.objects["members"] = w.create(o, "createMember", `{"name": "Ada", "email": "ada-`+name+`@example.com", "role": "viewer"}`)
 	return o
 }
