@@ -89,8 +89,7 @@ func (c *chaos) follow(ctx context.Context, p *pipe, id string) error {
 		if code != http.StatusOK || json.Unmarshal(text, &r) != nil {
 			return fmt.Errorf("look at run %s of %s: %d %s", id, p.name, code, text)
 		}
-		switch r.State {
-		case "completed":
+		if r.State == "completed" {
 			return nil
 		}
 		// Faults that came so fast that three attempts in a row were lost before a
