@@ -107,24 +107,7 @@ func (p *Projector) Run(ctx context.Context) {
 		}
 		retry = min(max(2*retry, time.Second), time.Minute)
 		p.Log.ErrorContext(ctx, "projection", "error", err, "retry", retry)
-		p.pause(ctx, retry)
-	}
-}
-
-// pause waits, or until a nudge.
-func (p *Projector) pause(ctx context.Context, d time.Duration) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	slept := make(chan struct{})
-	go func() {
-		defer close(slept)
-		_ = p.Clock.Sleep(ctx, p.Clock.Now().Add(d)) // it ends early only with the context
-	}()
-	select {
-	case <-slept:
-	case <-p.wake:
-		cancel()
-		<-slept
+		control.SleepOrWake(ctx, p.Clock, p.Clock.Now().Add(retry), p.wake)
 	}
 }
 

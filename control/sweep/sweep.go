@@ -159,7 +159,7 @@ func (l *Loop) Run(ctx context.Context) {
 			}
 			continue
 		}
-		l.wait(ctx, pause)
+		control.SleepOrWake(ctx, l.Clock, l.Clock.Now().Add(pause), l.woken)
 	}
 }
 
@@ -200,24 +200,4 @@ func (l *Loop) round(ctx context.Context) (time.Duration, error) {
 		return 0, nil
 	}
 	return pause, nil
-}
-
-// wait returns when the pause is over, when somebody wakes the loop, or when the
-// context ends.
-func (l *Loop) wait(ctx context.Context, pause time.Duration) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	slept := make(chan struct{})
-	until := l.Clock.Now().Add(pause)
-	go func() {
-		defer close(slept)
-		_ = l.Clock.Sleep(ctx, until)
-	}()
-	select {
-	case <-l.woken:
-	case <-slept:
-	case <-ctx.Done():
-	}
-	cancel()
-	<-slept
 }

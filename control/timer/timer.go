@@ -73,7 +73,7 @@ func (t *Timer) Run(ctx context.Context) {
 		err = errors.Join(err, nextErr)
 		if err == nil && !left {
 			retry = 0
-			t.sleep(ctx, next)
+			control.SleepOrWake(ctx, t.Clock, next, t.wake)
 			continue
 		}
 		retry = min(max(2*retry, firstRetry), maxRetry)
@@ -83,30 +83,6 @@ func (t *Timer) Run(ctx context.Context) {
 		if again := now.Add(retry); next.IsZero() || again.Before(next) {
 			next = again
 		}
-		t.sleep(ctx, next)
-	}
-}
-
-// sleep waits for an instant or a nudge; a zero instant never comes.
-func (t *Timer) sleep(ctx context.Context, until time.Time) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	if until.IsZero() {
-		select {
-		case <-ctx.Done():
-		case <-t.wake:
-		}
-		return
-	}
-	slept := make(chan struct{})
-	go func() {
-		defer close(slept)
-		_ = t.Clock.Sleep(ctx, until) // it ends early only with the context
-	}()
-	select {
-	case <-slept:
-	case <-t.wake:
-		cancel()
-		<-slept
+		control.SleepOrWake(ctx, t.Clock, next, t.wake)
 	}
 }
