@@ -37,6 +37,7 @@ var rowExtras = map[string]map[string]string{
 	"schedules":               {"cron": "'x'", "next_instant": "now()", "next_at": "now()"},
 	"schedule_occurrences":    {"due_at": "now()"},
 	"notification_deliveries": {"next_at": "now()"},
+	"operations":              {"next_at": "now()"},
 }
 
 // plant gives an organization one row in each of its tables, all of whose ids are

@@ -30,6 +30,9 @@ type Retention struct {
 	Occurrences time.Duration
 	// Idempotency are keys of requests. 0 means 16 days; at least 15 (P27).
 	Idempotency time.Duration
+	// Operations are effects outside of the database that are concluded. 0 means
+	// 30 days; at least 15, since their keys are a memory too (P27).
+	Operations time.Duration
 }
 
 // leastMemory: a queue may deliver a message for 14 days, and what it
@@ -77,6 +80,9 @@ func (r Retention) jobs() []retentionJob {
 		}},
 		{"idempotency keys", atLeast(keep(r.Idempotency, 16*day), leastMemory), func(ctx context.Context, q *db.Queries, s float64) (int64, error) {
 			return q.DeleteOldIdempotency(ctx, db.DeleteOldIdempotencyParams{Seconds: s, Most: retentionBatch})
+		}},
+		{"operations", atLeast(keep(r.Operations, 30*day), leastMemory), func(ctx context.Context, q *db.Queries, s float64) (int64, error) {
+			return q.DeleteOldOperations(ctx, db.DeleteOldOperationsParams{Seconds: s, Most: retentionBatch})
 		}},
 	}
 }

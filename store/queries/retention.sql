@@ -76,3 +76,9 @@ DELETE FROM schedule_occurrences o USING (
     SELECT organization, schedule, instant FROM schedule_occurrences
     WHERE concluded_at < now() - make_interval(secs => @seconds::float8) ORDER BY concluded_at LIMIT @most
 ) d WHERE o.organization = d.organization AND o.schedule = d.schedule AND o.instant = d.instant;
+
+-- name: DeleteOldOperations :execrows
+DELETE FROM operations o USING (
+    SELECT organization, id FROM operations
+    WHERE concluded_at < now() - make_interval(secs => @seconds::float8) ORDER BY concluded_at LIMIT @most
+) d WHERE o.organization = d.organization AND o.id = d.id;

@@ -286,6 +286,23 @@ type NotificationRule struct {
 	DeletedAt         *time.Time
 }
 
+type Operation struct {
+	Organization uuid.UUID
+	ID           uuid.UUID
+	Kind         string
+	Key          string
+	Request      json.RawMessage
+	Hash         []byte
+	Target       string
+	State        string
+	Attempts     int32
+	NextAt       *time.Time
+	Outcome      json.RawMessage
+	Error        string
+	CreatedAt    time.Time
+	ConcludedAt  *time.Time
+}
+
 type Organization struct {
 	ID           uuid.UUID
 	Key          string

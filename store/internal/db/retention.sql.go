@@ -131,6 +131,26 @@ func (q *Queries) DeleteOldOccurrences(ctx context.Context, arg DeleteOldOccurre
 	return result.RowsAffected(), nil
 }
 
+const deleteOldOperations = `-- name: DeleteOldOperations :execrows
+DELETE FROM operations o USING (
+    SELECT organization, id FROM operations
+    WHERE concluded_at < now() - make_interval(secs => $1::float8) ORDER BY concluded_at LIMIT $2
+) d WHERE o.organization = d.organization AND o.id = d.id
+`
+
+type DeleteOldOperationsParams struct {
+	Seconds float64
+	Most    int32
+}
+
+func (q *Queries) DeleteOldOperations(ctx context.Context, arg DeleteOldOperationsParams) (int64, error) {
+	result, err := q.db.Exec(ctx, deleteOldOperations, arg.Seconds, arg.Most)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const deleteOldPlans = `-- name: DeleteOldPlans :execrows
 DELETE FROM resources p USING (
     SELECT o.organization, o.run, o.seq FROM runs r JOIN resources o ON o.organization = r.organization AND o.run = r.id
