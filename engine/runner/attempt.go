@@ -62,13 +62,16 @@ func (r *run) attempt(ctx context.Context, main engine.Lease) outcome {
 
 	group, gctx := errgroup.WithContext(ctx)
 	var bounded atomic.Bool
+	// alone is closed when the first slot has nothing left to do.
+	alone := make(chan struct{})
 	for i := range r.set.Slots {
 		group.Go(func() error {
 			var err error
 			if i == 0 {
 				err = r.work(gctx, main, b)
+				close(alone)
 			} else {
-				err = r.workSlot(gctx, i, b)
+				err = r.workSlot(gctx, i, alone, b)
 			}
 			if errors.Is(err, errBoundary) {
 				// The other slots come to it by themselves, at their safe positions.
@@ -195,11 +198,17 @@ func (r *run) keepLease(ctx context.Context, cancel context.CancelCauseFunc, l e
 	return func() { close(done); <-stopped }, nil
 }
 
-// workSlot lives in a slot beside the main one.
-func (r *run) workSlot(ctx context.Context, slot int, b *bounds) error {
-	l, err := r.State.Acquire(ctx, r.rec.ID, slot, r.Holder, r.set.LeaseTime)
+// workSlot lives in a slot beside the main one, until that has nothing left to
+// do. A slot that cannot be had or kept is one less to work in: whether the run
+// is still ours is the first slot's to find out.
+func (r *run) workSlot(ctx context.Context, slot int, alone <-chan struct{}, b *bounds) error {
+	l, err := r.State.take(ctx, alone, r.rec.ID, slot, r.Holder)
 	if errors.Is(err, engine.ErrLocked) {
 		// Another worker lives there: it does this slot's work.
+		return nil
+	}
+	if err != nil && ctx.Err() == nil && engine.ClassOf(err) == engine.Retryable {
+		r.Log.Warn("going on with fewer slots", "slot", slot, "error", err)
 		return nil
 	}
 	if err != nil {
@@ -208,13 +217,13 @@ func (r *run) workSlot(ctx context.Context, slot int, b *bounds) error {
 	slotCtx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	keep, err := r.keepLease(slotCtx, cancel, l, b)
-	if err != nil {
-		return err
+	if err == nil {
+		defer keep()
+		err = r.work(slotCtx, l, b)
 	}
-	defer keep()
-	err = r.work(slotCtx, l, b)
-	if cause := context.Cause(slotCtx); errors.Is(cause, errLeaseLost) {
-		return errLeaseLost
+	if errors.Is(err, errLeaseLost) || errors.Is(context.Cause(slotCtx), errLeaseLost) && ctx.Err() == nil {
+		r.Log.Warn("going on with fewer slots", "slot", slot, "error", errLeaseLost)
+		return nil
 	}
 	if endErr := r.State.EndAttempt(context.WithoutCancel(ctx), l, nil); endErr != nil {
 		var stale *engine.StaleError

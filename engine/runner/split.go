@@ -47,18 +47,11 @@ func (r *run) raise(ctx context.Context, l engine.Lease, sp *engine.ClaimedSplit
 		var stale *engine.StaleError
 		if errors.As(err, &stale) && stale.What == "claim" {
 			// The number is still ours in State: then State was restored (P1).
-			raiseErr := r.retry(ctx, "raise a claim", func(ctx context.Context) error {
-				// Repeating it is harmless, and needed: with its answer lost we would
-				// not know under which number the split is ours.
-				claim, err := r.State.RaiseClaim(ctx, l.Fence, sp.ID, stale.Have)
-				if err == nil {
-					sp.Claim = claim
-				}
-				return err
-			})
+			claim, raiseErr := r.State.RaiseClaim(ctx, l.Fence, sp.ID, stale.Have)
 			if raiseErr != nil {
 				return raiseErr
 			}
+			sp.Claim = claim
 			continue
 		}
 		if err != nil {
