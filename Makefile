@@ -14,7 +14,9 @@ EXAMPLES ?= 50    ## requests: examples of each operation
 FUZZTIME ?= 30s    ## fuzz: time for each target
 PKG      ?= ./...  ## test-go, fuzz: which packages
 BENCH    ?=        ## bench: arguments for the driver
+PORT     ?= 0      ## localstack-core: port on 127.0.0.1, 0 takes a free one
 N        := $(strip $(N))
+PORT     := $(strip $(PORT))
 DURATION := $(strip $(DURATION))
 SEEDS    := $(strip $(SEEDS))
 EXAMPLES := $(strip $(EXAMPLES))
@@ -34,8 +36,9 @@ TOOLS      := $(CURDIR)/.tools/bin
 TOOLS_HASH := $(shell cat tools/go.mod tools/go.sum | cksum | cut -d' ' -f1)-$(shell go env GOVERSION)
 TOOLS_DONE := .tools/stamp-$(TOOLS_HASH)
 
-# Starts one PostgreSQL for all packages of a go test run.
+# Start one PostgreSQL, one AWS for all packages of a go test run.
 WITH_POSTGRES := .tools/bin/pgtest run --
+WITH_AWS      := .tools/bin/rig run --
 
 .PHONY: help
 help: ## list the targets
@@ -61,8 +64,8 @@ test: ## all that must hold: check, simulate, kill, chaos, memory and every Go t
 	@$(MAKE) --no-print-directory test-go
 
 .PHONY: test-go
-test-go: $(TOOLS_DONE) pgtest ## every Go test under the race detector, on one PostgreSQL server
-	CGO_ENABLED=1 $(WITH_POSTGRES) $(TOOLS)/gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg -- -race -timeout 15m $(PKG)
+test-go: $(TOOLS_DONE) pgtest rig ## every Go test under the race detector, on one PostgreSQL server and one AWS
+	CGO_ENABLED=1 $(WITH_POSTGRES) $(WITH_AWS) $(TOOLS)/gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg -- -race -timeout 15m $(PKG)
 
 .PHONY: memory
 memory: ## peaks of memory, which only hold without the race detector
@@ -83,6 +86,18 @@ chaos: build ## two processes of serve under SIGKILL, cut connections and restar
 .PHONY: serve
 serve: build ## the control plane with a demo organization, pipeline and schedule
 	go run ./internal/servedemo
+
+.PHONY: localstack-core
+localstack-core: rig ## AWS alone on this machine, without Docker, in the background (PORT=n)
+	.tools/bin/rig core -port $(PORT)
+
+.PHONY: localstack-down
+localstack-down: rig ## stop what localstack or localstack-core started
+	.tools/bin/rig down
+
+.PHONY: rig
+rig:
+	@go build -o .tools/bin/rig ./localstack/cmd/rig
 
 .PHONY: bench
 bench: build ## measure against peers on this machine

@@ -62,11 +62,13 @@ var rooms = []room{
 	{name: "store", may: append([]string{"control", "pipeline"}, dataPlane...), testsMay: forTests, mayNot: []string{"github.com/aws"}},
 	{name: "api/client"},
 	{name: "api", may: append([]string{"control", "pipeline"}, dataPlane...), testsMay: append([]string{"api/client"}, forTests...)},
-	{name: "internal/awsadapter", may: append([]string{"control"}, dataPlane...), testsMay: forTests},
+	{name: "internal/awsadapter", may: append([]string{"control"}, dataPlane...), testsMay: append([]string{"localstack/rig"}, forTests...)},
 	{name: "internal/compose/*", may: below(), testsMay: forTests},
 	{name: "internal/compose/serve", may: append(below(), "internal/compose/*"), testsMay: append([]string{"api/client"}, forTests...)},
-	{name: "functions/*", may: append(below(), "internal/compose/*"), testsMay: forTests},
-	{name: "localstack", may: []string{"events", "api/client"}, testsMay: forTests},
+	{name: "functions/*", may: append(below(), "internal/compose/*"), testsMay: append([]string{"localstack/rig"}, forTests...)},
+	{name: "localstack", may: []string{"localstack/rig", "events", "api/client", "internal/embedpg", "internal/pgtest"}, testsMay: forTests},
+	// AWS for tests, as pgtest is PostgreSQL for them.
+	{name: "localstack/rig"},
 	{
 		name:     "cmd/tranship",
 		may:      append(below(), "internal/compose/*", "internal/compose/serve", "api/client"),
