@@ -9,9 +9,9 @@ type buffers struct {
 	keep int
 }
 
-// newBuffers keeps as many as are usually in flight: per slot one that is filled
-// and one that is written.
-func newBuffers(slots int) *buffers { return &buffers{keep: 2 * max(1, slots)} }
+// newBuffers keeps as many as the engine has in flight at once for so many slots:
+// what comes back together is filled again, and the collector has nothing to do.
+func newBuffers(slots int) *buffers { return &buffers{keep: perSlot * max(1, slots)} }
 
 // get returns an empty buffer of at least n bytes.
 func (b *buffers) get(n int) []byte {
@@ -37,6 +37,9 @@ func (b *buffers) put(buf []byte) {
 		b.free = append(b.free, buf)
 	}
 }
+
+// perSlot is how many batches of a split the engine has in flight.
+const perSlot = 12
 
 // maxKeptBuffer: the buffer of a giant row is not kept.
 const maxKeptBuffer = 16 << 20
