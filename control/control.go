@@ -5,6 +5,7 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -134,14 +135,19 @@ func Invalid(path, hint, format string, args ...any) error {
 	return &InvalidError{Problems: []Problem{{Path: path, Message: fmt.Sprintf(format, args...), Hint: hint}}}
 }
 
-// UnavailableError tells that the database cannot be asked now; nothing was done.
+// UnavailableError tells that the database, or what stands in What, cannot be
+// asked now; nothing was done.
 type UnavailableError struct {
+	// What cannot be reached; empty: the database.
+	What string
 	// RetryAfter is when asking again makes sense.
 	RetryAfter time.Duration
 	Err        error
 }
 
-func (e *UnavailableError) Error() string { return "the database cannot be reached: " + e.Err.Error() }
+func (e *UnavailableError) Error() string {
+	return cmp.Or(e.What, "the database") + " cannot be reached: " + e.Err.Error()
+}
 
 // Unwrap returns the cause.
 func (e *UnavailableError) Unwrap() error { return e.Err }

@@ -327,8 +327,12 @@ func auditRun(ctx context.Context, tx Tx, a control.Actor, action string, before
 
 // arm arms the sweep; the last call of a transaction that makes work (P23).
 func arm(ctx context.Context, tx Tx) error {
-	if err := tx.Q().Arm(ctx); err != nil {
+	first, err := tx.Q().Arm(ctx)
+	if err != nil {
 		return fmt.Errorf("arm the sweep: %w", err)
+	}
+	if first {
+		return tx.db.switchOn(ctx)
 	}
 	return nil
 }

@@ -154,11 +154,15 @@ func (d *DB) Settle(ctx context.Context, r sweep.Ref, decide func(*runs.Run) run
 	return err
 }
 
-// Disarm implements [sweep.Store].
+// Disarm implements [sweep.Store]. The switch is turned off in a second
+// transaction, and only while the sweep is still disarmed.
 func (d *DB) Disarm(ctx context.Context) (disarmed bool, err error) {
 	err = d.Maintain(ctx, func(ctx context.Context, tx Tx) error {
 		disarmed, err = tx.Q().Disarm(ctx)
 		return err
 	})
+	if err == nil && disarmed {
+		disarmed, err = d.switchOff(ctx)
+	}
 	return disarmed, err
 }

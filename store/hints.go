@@ -41,6 +41,17 @@ const hintChannel = "tranship"
 // whole server.
 func (t Tx) Hint(h Hint) { t.hints = append(t.hints, h) }
 
+// pass gives the hints of a committed transaction to [Config.Hints], each once.
+func (d *DB) pass(hints []Hint) {
+	seen := map[Hint]bool{}
+	for _, h := range hints {
+		if !seen[h] {
+			seen[h] = true
+			d.config.Hints(h)
+		}
+	}
+}
+
 func queueHints(b *pgx.Batch, hints []Hint) {
 	sent := map[Hint]bool{}
 	for _, h := range hints {

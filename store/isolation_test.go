@@ -200,6 +200,9 @@ func TestForeignIDs(t *testing.T) {
 	nobodys := guess{uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())}
 	tables := plant(t, conn, theirs.org, theirs.id)
 	require.Greater(t, len(tables), 20)
+	// Whether the sweep is armed is nobody's own, and told to whoever arms it.
+	_, err := conn.Exec(t.Context(), `SELECT arm()`)
+	require.NoError(t, err)
 	before := contents(t, conn, tables, theirs.org)
 	var queries []reflect.Method
 	for m := range reflect.TypeFor[*db.Queries]().Methods() {

@@ -42,6 +42,9 @@ func (d *DB) listenOnce(ctx context.Context, connected func(), hint func(Hint)) 
 	config := d.app.Config().ConnConfig
 	dialer := &net.Dialer{Timeout: config.ConnectTimeout, KeepAliveConfig: keepalive}
 	config.DialFunc = dialer.DialContext
+	if err := d.logIn(ctx, config); err != nil {
+		return err
+	}
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
 		return err

@@ -44,7 +44,10 @@ func (d *DB) migrateTo(ctx context.Context, version int64) (err error) {
 	if err != nil {
 		return errors.New("migrate the control plane's database: its URL cannot be parsed")
 	}
-	session(config, d.config)
+	d.session(config)
+	if err := d.logIn(ctx, config); err != nil {
+		return err
+	}
 	// A large table may take its time, and so may another process before us.
 	for _, name := range []string{"statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout"} {
 		config.RuntimeParams[name] = "0"

@@ -2,13 +2,16 @@ package store
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tranship-io/tranship/control/sweep"
 )
 
 // Config says which database to use, and how.
@@ -23,11 +26,39 @@ type Config struct {
 	// Wait bounds the wait for a free or new connection, after which the
 	// database counts as unavailable. 0 means 10 s.
 	Wait time.Duration
+	// Patient tries to connect again until Wait is over while the server refuses, as
+	// one that resumes does; otherwise the first refusal counts.
+	Patient bool
+	// Lazy lets [Open] return without a connection; the first transaction makes it.
+	Lazy bool
+	// Login gives each new connection its user and password; nil: the URL's.
+	Login Login
+	// RootCAs are what the server's certificate is checked against, where the URL
+	// asks for a check and names no file; nil: the system's.
+	RootCAs *x509.CertPool
+	// IdleSession is after what time without a statement the server ends a session,
+	// so that a process that was frozen keeps none open. 0 means never.
+	IdleSession time.Duration
+	// StatementTimeout is when the server ends a statement. 0 means 60 s.
+	StatementTimeout time.Duration
+	// Switch wakes the sweep from outside: it is turned on before work is committed
+	// where none was, and off when there is none (P23). Nil: nobody needs that.
+	Switch sweep.Switch
+	// Hints gets the hints of committed transactions, instead of the processes that
+	// listen; it must not block. Nil: they are sent as notifications.
+	Hints func(Hint)
 	// ApplicationName is shown in pg_stat_activity. Empty means "tranship".
 	ApplicationName string
 	// Logger gets what no caller is told, such as a retried transaction. Nil
 	// means none.
 	Logger *slog.Logger
+}
+
+// Login gives connections their user and password.
+type Login interface {
+	// Login returns them; refused tells that the server did not take what was
+	// returned before.
+	Login(ctx context.Context, refused bool) (user, password string, err error)
 }
 
 // Limits that the server keeps for our sessions: a process that is frozen in the
@@ -46,6 +77,8 @@ type DB struct {
 	config      Config
 	log         *slog.Logger
 	app, system *pgxpool.Pool
+	// refused tells that the server did not take the login of the last connection.
+	refused atomic.Bool
 }
 
 // Open connects to a database. The schema may still be missing: see [DB.Migrate]
@@ -68,16 +101,22 @@ func Open(ctx context.Context, c Config) (*DB, error) {
 	if db.log == nil {
 		db.log = slog.New(slog.DiscardHandler)
 	}
+	if c.StatementTimeout == 0 {
+		db.config.StatementTimeout = statementTimeout
+	}
 	var err error
-	if db.app, err = newPool(ctx, c.URL, c); err != nil {
+	if db.app, err = db.newPool(ctx, c.URL); err != nil {
 		return nil, err
 	}
 	db.system = db.app
 	if c.MaintenanceURL != "" {
-		if db.system, err = newPool(ctx, c.MaintenanceURL, c); err != nil {
+		if db.system, err = db.newPool(ctx, c.MaintenanceURL); err != nil {
 			db.app.Close()
 			return nil, err
 		}
+	}
+	if c.Lazy {
+		return db, nil
 	}
 	for _, pool := range []*pgxpool.Pool{db.app, db.system} {
 		if err := db.reach(ctx, pool); err != nil {
@@ -102,41 +141,5 @@ func (d *DB) Close() {
 	d.app.Close()
 	if d.system != d.app {
 		d.system.Close()
-	}
-}
-
-func newPool(ctx context.Context, url string, c Config) (*pgxpool.Pool, error) {
-	config, err := pgxpool.ParseConfig(url)
-	if err != nil {
-		// The parser's error may quote the URL, and with it a password (invariant 10).
-		return nil, errors.New("open the control plane's database: its URL cannot be parsed; it looks like postgres://user:password@host:5432/database")
-	}
-	config.MaxConns = c.MaxConns
-	config.MinConns = 0
-	config.MaxConnIdleTime = 5 * time.Minute
-	// A broken connection is found by its first statement, which is then repeated
-	// on another: a look before each use would double a heartbeat's round trips.
-	config.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false }
-	session(config.ConnConfig, c)
-	return pgxpool.NewWithConfig(ctx, config)
-}
-
-// session sets what each of our connections begins with.
-func session(config *pgx.ConnConfig, c Config) {
-	if config.ConnectTimeout == 0 || config.ConnectTimeout > c.Wait {
-		config.ConnectTimeout = c.Wait
-	}
-	millis := func(d time.Duration) string { return fmt.Sprintf("%dms", d.Milliseconds()) }
-	for name, value := range map[string]string{
-		"application_name":                    c.ApplicationName,
-		"search_path":                         schemaName,
-		"timezone":                            "UTC",
-		"lock_timeout":                        millis(lockTimeout),
-		"statement_timeout":                   millis(statementTimeout),
-		"idle_in_transaction_session_timeout": millis(idleTimeout),
-	} {
-		if _, set := config.RuntimeParams[name]; !set || name == "search_path" || name == "timezone" {
-			config.RuntimeParams[name] = value
-		}
 	}
 }

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -46,12 +45,16 @@ func (d *DB) Maintain(ctx context.Context, fn func(ctx context.Context, tx Tx) e
 func (d *DB) transact(ctx context.Context, pool *pgxpool.Pool, t txState, fn func(ctx context.Context, tx Tx) error) error {
 	return d.again(ctx, pool, func(conn *pgxpool.Conn) (committing bool, err error) {
 		t := t
-		t.conn = conn
+		t.db, t.conn = d, conn
 		if err := fn(ctx, Tx{&t}); err != nil {
 			t.rollback(ctx)
 			return false, err
 		}
-		return true, t.commit(ctx)
+		err = t.commit(ctx)
+		if err == nil && d.config.Hints != nil {
+			d.pass(t.hints)
+		}
+		return true, err
 	})
 }
 
@@ -90,21 +93,4 @@ func on(ctx context.Context, conn *pgxpool.Conn, do func(conn *pgxpool.Conn) (co
 	defer conn.Release()
 	committing, err = do(conn)
 	return committing, err != nil && conn.Conn().IsClosed() && ctx.Err() == nil, err
-}
-
-// acquire takes a connection from the pool.
-func (d *DB) acquire(ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Conn, error) {
-	bounded, cancel := context.WithTimeout(ctx, d.config.Wait)
-	defer cancel()
-	conn, err := pool.Acquire(bounded)
-	if err == nil {
-		return conn, nil
-	}
-	if ctx.Err() != nil {
-		return nil, ctx.Err()
-	}
-	if bounded.Err() != nil {
-		err = fmt.Errorf("no connection within %s: %w", d.config.Wait, err)
-	}
-	return nil, unreachable(err)
 }

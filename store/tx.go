@@ -39,6 +39,7 @@ const (
 type Tx struct{ *txState }
 
 type txState struct {
+	db    *DB
 	conn  *pgxpool.Conn
 	role  string
 	org   uuid.UUID
@@ -225,7 +226,9 @@ func (t *txState) commit(ctx context.Context) error {
 	}
 	var b pgx.Batch
 	b.Queue("commit")
-	queueHints(&b, t.hints)
+	if t.db.config.Hints == nil {
+		queueHints(&b, t.hints)
+	}
 	r := t.conn.SendBatch(ctx, &b)
 	tag, err := r.Exec()
 	if err == nil && tag.String() != "COMMIT" {

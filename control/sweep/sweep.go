@@ -51,6 +51,13 @@ type Store interface {
 	Disarm(ctx context.Context) (bool, error)
 }
 
+// Switch turns on and off what wakes the sweep from outside of the database, such
+// as a schedule of the platform. Both may be repeated.
+type Switch interface {
+	On(ctx context.Context) error
+	Off(ctx context.Context) error
+}
+
 // Task is other work of the control plane that is done while the sweep is armed:
 // relaying facts, deliveries, inspections.
 type Task interface {

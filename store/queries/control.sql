@@ -1,10 +1,13 @@
 -- The life of runs: intake, decisions, offers, the sweep.
 
--- name: Arm :exec
-SELECT arm();
+-- name: Arm :one
+SELECT arm()::boolean;
 
 -- name: Disarm :one
 SELECT disarm()::boolean;
+
+-- name: HoldDisarmed :one
+SELECT hold_disarmed()::boolean;
 
 -- name: InsertRun :exec
 INSERT INTO runs (organization, id, pipeline, title, pipeline_name, pipeline_number, version, route_key, state, trigger, options, policy, slots)

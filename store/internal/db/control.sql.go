@@ -152,15 +152,17 @@ func (q *Queries) ApplyChange(ctx context.Context, arg ApplyChangeParams) (int64
 	return result.RowsAffected(), nil
 }
 
-const arm = `-- name: Arm :exec
+const arm = `-- name: Arm :one
 
-SELECT arm()
+SELECT arm()::boolean
 `
 
 // The life of runs: intake, decisions, offers, the sweep.
-func (q *Queries) Arm(ctx context.Context) error {
-	_, err := q.db.Exec(ctx, arm)
-	return err
+func (q *Queries) Arm(ctx context.Context) (bool, error) {
+	row := q.db.QueryRow(ctx, arm)
+	var column_1 bool
+	err := row.Scan(&column_1)
+	return column_1, err
 }
 
 const controlRun = `-- name: ControlRun :one
@@ -329,6 +331,17 @@ func (q *Queries) GiveUpOffer(ctx context.Context, arg GiveUpOfferParams) (int64
 		return 0, err
 	}
 	return result.RowsAffected(), nil
+}
+
+const holdDisarmed = `-- name: HoldDisarmed :one
+SELECT hold_disarmed()::boolean
+`
+
+func (q *Queries) HoldDisarmed(ctx context.Context) (bool, error) {
+	row := q.db.QueryRow(ctx, holdDisarmed)
+	var column_1 bool
+	err := row.Scan(&column_1)
+	return column_1, err
 }
 
 const insertRun = `-- name: InsertRun :exec

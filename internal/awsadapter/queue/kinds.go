@@ -1,0 +1,46 @@
+package queue
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/tranship-io/tranship/control/dispatch"
+)
+
+// Commands carries attempts to workers: to those on Lambda straight, to those on
+// Fargate through the function that starts tasks.
+type Commands struct{ *Queue }
+
+var _ dispatch.CommandQueue = Commands{}
+
+// Send implements [dispatch.CommandQueue]. The organization is the message's
+// group, so that one with many runs does not keep the others waiting.
+func (q Commands) Send(ctx context.Context, c dispatch.Command) error {
+	body, err := json.Marshal(c)
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", c, err)
+	}
+	return q.Queue.Send(ctx, Message{Body: string(body), Group: c.Organization.String()})
+}
+
+// Dead is a queue of dead letters. Fifo tells whether it is a FIFO queue.
+type Dead struct {
+	*Queue
+	Fifo bool
+}
+
+// maxReason bounds the reason that goes along.
+const maxReason = 1024
+
+// Bury stores a message that cannot be handled.
+func (q Dead) Bury(ctx context.Context, body, group, reason string) error {
+	m := Message{Body: body, Reason: strings.ToValidUTF8(reason[:min(len(reason), maxReason)], "")}
+	if q.Fifo {
+		m.Group, m.Once = group, uuid.NewString()
+	}
+	return q.Queue.Send(ctx, m)
+}
