@@ -122,7 +122,9 @@ func (c *Core) start(ctx context.Context, root string, port int, config Config) 
 	if err := os.MkdirAll(filepath.Join(c.dir, "tmp"), 0o755); err != nil {
 		return err
 	}
-	functionEnv, err := json.Marshal(config.FunctionEnv)
+	functions := map[string]string{}
+	maps.Copy(functions, config.FunctionEnv)
+	functionEnv, err := json.Marshal(functions)
 	if err != nil {
 		return err
 	}

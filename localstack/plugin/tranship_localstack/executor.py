@@ -62,7 +62,7 @@ class ProcessRuntimeExecutor(RuntimeExecutor):
             "PATH": "/usr/local/bin:/usr/bin:/bin:/opt/bin",
             "LANG": "en_US.UTF-8",
             # endpoints of the rig's other parts, which the SDK finds by itself
-            **json.loads(os.environ.get("TRANSHIP_RIG_FUNCTION_ENV") or "{}"),
+            **json.loads(os.environ.get("TRANSHIP_RIG_FUNCTION_ENV", "{}")),
             **{k: str(v) for k, v in env_vars.items() if not k.startswith("LOCALSTACK_")},
             "AWS_LAMBDA_RUNTIME_API": f"{HOST}:{self.api.port}",
             "LAMBDA_TASK_ROOT": code,
