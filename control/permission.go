@@ -27,6 +27,7 @@ const (
 	WriteRules        Permission = "notifications:write"
 	ReplayDeliveries  Permission = "notifications:replay"
 	ReadMetrics       Permission = "metrics:read"
+	RebuildMetrics    Permission = "metrics:rebuild"
 	ReadMembers       Permission = "members:read"
 	WriteMembers      Permission = "members:write"
 	ReadKeys          Permission = "keys:read"
@@ -42,7 +43,7 @@ var needs = map[Permission]Role{
 	ReadSchedules: RoleViewer, WriteSchedules: RoleAdmin, OperateSchedules: RoleOperator,
 	ReadRuns: RoleViewer, OperateRuns: RoleOperator,
 	ReadNotifications: RoleViewer, WriteRules: RoleAdmin, ReplayDeliveries: RoleOperator,
-	ReadMetrics: RoleViewer,
+	ReadMetrics: RoleViewer, RebuildMetrics: RoleAdmin,
 	ReadMembers: RoleAdmin, WriteMembers: RoleAdmin,
 	ReadKeys: RoleAdmin, WriteKeys: RoleAdmin,
 	ReadAudit: RoleAdmin,

@@ -66,6 +66,7 @@ func (d *DB) Runs(ctx context.Context, organization uuid.UUID, f runs.Filter, p 
 			if found[i], err = controlRun(row); err != nil {
 				return err
 			}
+			found[i].Totals = runs.Totals{Read: row.RowsRead, Written: row.RowsWritten, Bytes: row.Bytes}
 		}
 		return nil
 	})

@@ -12,7 +12,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/tranship-io/tranship/control"
 	"github.com/tranship-io/tranship/control/notify"
 	"github.com/tranship-io/tranship/control/projection"
 	"github.com/tranship-io/tranship/events"
@@ -272,35 +271,6 @@ func (f *folds) tell(ctx context.Context, tx Tx) error {
 
 func sortedRules(rules []notify.Rule) []notify.Rule {
 	return slices.SortedFunc(slices.Values(rules), func(a, b notify.Rule) int { return bytes.Compare(a.ID[:], b.ID[:]) })
-}
-
-// Reset implements [projection.Store].
-func (p *Projection) Reset(ctx context.Context, organization uuid.UUID) error {
-	return p.db.Tx(ctx, organization, func(ctx context.Context, tx Tx) error {
-		q := tx.Q()
-		lacking, err := q.LackingFacts(ctx, organization)
-		if err != nil {
-			return err
-		}
-		if lacking > 0 {
-			return &control.ConflictError{
-				Code: "facts_dropped", Message: fmt.Sprintf("retention has dropped the facts of %d runs, so their history cannot be made anew", lacking),
-			}
-		}
-		if err := q.ResetHistory(ctx, organization); err != nil {
-			return err
-		}
-		return errors.Join(q.ResetResources(ctx, organization), q.ResetCosts(ctx, organization), q.ResetMetrics(ctx, organization))
-	})
-}
-
-// Behind implements [projection.Store].
-func (p *Projection) Behind(ctx context.Context, organization, after uuid.UUID, limit int) (out []uuid.UUID, err error) {
-	err = p.db.Tx(ctx, organization, func(ctx context.Context, tx Tx) error {
-		out, err = tx.Q().BehindHistory(ctx, db.BehindHistoryParams{Organization: organization, After: after, Count: int32(limit)})
-		return err
-	})
-	return out, err
 }
 
 // Watch implements [notify.Ledger].

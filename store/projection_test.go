@@ -227,9 +227,24 @@ func TestProjectionFoldsOnce(t *testing.T) {
 		_, err := tx.Exec(ctx, `DELETE FROM notification_deliveries WHERE event = 'run.completed'`)
 		return err
 	}))
-	_, err = p.Rebuild(t.Context(), s.a.Organization)
+	read := &projection.Service{Reader: s.d.Projection()}
+	var asked control.Idempotency
+	asked.Key, asked.Hash = "again", []byte("x")
+	ctx := control.WithIdempotency(t.Context(), asked)
+	begun, err := read.Rebuild(ctx, s.a)
 	require.NoError(t, err)
+	require.EqualValues(t, runs, begun.Waiting)
+	require.Zero(t, s.count(t, `SELECT count(*) FROM metrics_hourly`))
+	again, err := read.Rebuild(ctx, s.a)
+	require.NoError(t, err)
+	require.Equal(t, begun, again, "the same request")
+	_, err = p.Drain(t.Context())
+	require.NoError(t, err)
+	left, err := read.Waiting(t.Context(), s.a)
+	require.NoError(t, err)
+	require.Zero(t, left)
 	require.Equal(t, before, s.models(t))
+	require.Equal(t, 1, s.count(t, `SELECT count(*) FROM audit_log WHERE action = 'metrics.rebuild'`))
 	require.Equal(t, deliveries-want["run.completed"], s.count(t, `SELECT count(*) FROM notification_deliveries`))
 }
 
@@ -265,7 +280,8 @@ func TestProjectionLeavesABrokenRun(t *testing.T) {
 		_, err := tx.Exec(ctx, `DELETE FROM facts WHERE run = $1`, good)
 		return err
 	}))
-	require.ErrorAs(t, s.d.Projection().Reset(t.Context(), s.a.Organization), &conflict)
+	_, err = s.d.Projection().Rebuild(t.Context(), s.a, uuid.Must(uuid.NewV7()))
+	require.ErrorAs(t, err, &conflict)
 	require.Equal(t, "facts_dropped", conflict.Code)
 }
 

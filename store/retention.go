@@ -30,6 +30,15 @@ type Retention struct {
 	Occurrences time.Duration
 	// Idempotency are keys of requests. 0 means 16 days; at least 15 (P27).
 	Idempotency time.Duration
+	// History is the read model of runs that have ended, with its resources and
+	// costs. 0 means 400 days.
+	History time.Duration
+	// Metrics are sums by the hour. 0 means 800 days, so that a year can be
+	// compared with the one before.
+	Metrics time.Duration
+	// Deleted are schedules and notification rules that were deleted; what refers to
+	// them is deleted first. 0 means 90 days.
+	Deleted time.Duration
 	// Operations are effects outside of the database that are concluded. 0 means
 	// 30 days; at least 15, since their keys are a memory too (P27).
 	Operations time.Duration
@@ -80,6 +89,18 @@ func (r Retention) jobs() []retentionJob {
 		}},
 		{"idempotency keys", atLeast(keep(r.Idempotency, 16*day), leastMemory), func(ctx context.Context, q *db.Queries, s float64) (int64, error) {
 			return q.DeleteOldIdempotency(ctx, db.DeleteOldIdempotencyParams{Seconds: s, Most: retentionBatch})
+		}},
+		{"history", keep(r.History, 400*day), func(ctx context.Context, q *db.Queries, s float64) (int64, error) {
+			return q.DeleteOldHistory(ctx, db.DeleteOldHistoryParams{Seconds: s, Most: retentionBatch / 50})
+		}},
+		{"metrics", keep(r.Metrics, 800*day), func(ctx context.Context, q *db.Queries, s float64) (int64, error) {
+			return q.DeleteOldMetrics(ctx, db.DeleteOldMetricsParams{Seconds: s, Most: retentionBatch / 50})
+		}},
+		{"deleted schedules", keep(r.Deleted, 90*day), func(ctx context.Context, q *db.Queries, s float64) (int64, error) {
+			return q.DeleteOldSchedules(ctx, db.DeleteOldSchedulesParams{Seconds: s, Most: retentionBatch})
+		}},
+		{"deleted rules", keep(r.Deleted, 90*day), func(ctx context.Context, q *db.Queries, s float64) (int64, error) {
+			return q.DeleteOldRules(ctx, db.DeleteOldRulesParams{Seconds: s, Most: retentionBatch})
 		}},
 		{"operations", atLeast(keep(r.Operations, 30*day), leastMemory), func(ctx context.Context, q *db.Queries, s float64) (int64, error) {
 			return q.DeleteOldOperations(ctx, db.DeleteOldOperationsParams{Seconds: s, Most: retentionBatch})

@@ -1280,6 +1280,20 @@ type ProblemItem struct {
 	Path string `json:"path"`
 }
 
+// Rebuild defines model for Rebuild.
+type Rebuild struct {
+	Id openapi_types.UUID `json:"id"`
+
+	// WaitingRuns Runs with facts that are in no history or metric yet.
+	WaitingRuns int64 `json:"waiting_runs"`
+}
+
+// RebuildProgress defines model for RebuildProgress.
+type RebuildProgress struct {
+	// WaitingRuns Runs with facts that are in no history or metric yet; 0: nothing is behind.
+	WaitingRuns int64 `json:"waiting_runs"`
+}
+
 // Receipt See docs/schema/receipt.schema.json.
 type Receipt = json.RawMessage
 
@@ -1419,7 +1433,9 @@ type Run struct {
 	Resumable bool `json:"resumable"`
 
 	// Route Which source and sink of the pipeline.
-	Route       string             `json:"route,omitempty,omitzero"`
+	Route string `json:"route,omitempty,omitzero"`
+
+	// RowsRead So far; in lists a second or so behind.
 	RowsRead    int64              `json:"rows_read,omitempty,omitzero"`
 	RowsWritten int64              `json:"rows_written,omitempty,omitzero"`
 	ScheduleId  openapi_types.UUID `json:"schedule_id,omitempty,omitzero"`
@@ -1985,6 +2001,12 @@ type ListPipelineHealthParams struct {
 
 	// After The `next` of the part before.
 	After *After `form:"after,omitempty" json:"after,omitempty"`
+}
+
+// StartRebuildParams defines parameters for StartRebuild.
+type StartRebuildParams struct {
+	// IdempotencyKey The request has its effect once, however often it is sent with this key. Another request with the same key is refused.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // ListMetricSeriesParams defines parameters for ListMetricSeries.
@@ -2723,6 +2745,18 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /v1/metrics/pipelines (the `ListPipelineHealth` operationId).
 	ListPipelineHealth(ctx context.Context, params *ListPipelineHealthParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetRebuild Tell how far history and metrics are behind
+	//
+	// Corresponds with GET /v1/metrics/rebuild (the `GetRebuild` operationId).
+	GetRebuild(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// StartRebuild Make history and metrics anew
+	//
+	// Empties history, metrics, health and costs, and folds all facts of all runs anew; events are not raised again. Meanwhile they fill up. Refused once retention has dropped facts.
+	//
+	// Corresponds with POST /v1/metrics/rebuild (the `StartRebuild` operationId).
+	StartRebuild(ctx context.Context, params *StartRebuildParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListMetricSeries Get a metric over time
 	//
@@ -3825,6 +3859,38 @@ func (c *Client) ListCosts(ctx context.Context, params *ListCostsParams, reqEdit
 // Corresponds with GET /v1/metrics/pipelines (the `ListPipelineHealth` operationId).
 func (c *Client) ListPipelineHealth(ctx context.Context, params *ListPipelineHealthParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewListPipelineHealthRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetRebuild Tell how far history and metrics are behind
+//
+// Corresponds with GET /v1/metrics/rebuild (the `GetRebuild` operationId).
+func (c *Client) GetRebuild(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetRebuildRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// StartRebuild Make history and metrics anew
+//
+// Empties history, metrics, health and costs, and folds all facts of all runs anew; events are not raised again. Meanwhile they fill up. Refused once retention has dropped facts.
+//
+// Corresponds with POST /v1/metrics/rebuild (the `StartRebuild` operationId).
+func (c *Client) StartRebuild(ctx context.Context, params *StartRebuildParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewStartRebuildRequest(c.Server, params)
 	if err != nil {
 		return nil, err
 	}
@@ -6832,6 +6898,75 @@ func NewListPipelineHealthRequest(server string, params *ListPipelineHealthParam
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
 	if err != nil {
 		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetRebuildRequest constructs an http.Request for the GetRebuild method
+func NewGetRebuildRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/metrics/rebuild")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewStartRebuildRequest constructs an http.Request for the StartRebuild method
+func NewStartRebuildRequest(server string, params *StartRebuildParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/metrics/rebuild")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
 	}
 
 	return req, nil
@@ -10127,6 +10262,22 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /v1/metrics/pipelines (the `ListPipelineHealth` operationId).
 	ListPipelineHealthWithResponse(ctx context.Context, params *ListPipelineHealthParams, reqEditors ...RequestEditorFn) (*ListPipelineHealthResponse, error)
 
+	// GetRebuildWithResponse Tell how far history and metrics are behind
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/metrics/rebuild (the `GetRebuild` operationId).
+	GetRebuildWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetRebuildResponse, error)
+
+	// StartRebuildWithResponse Make history and metrics anew
+	//
+	// Empties history, metrics, health and costs, and folds all facts of all runs anew; events are not raised again. Meanwhile they fill up. Refused once retention has dropped facts.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/metrics/rebuild (the `StartRebuild` operationId).
+	StartRebuildWithResponse(ctx context.Context, params *StartRebuildParams, reqEditors ...RequestEditorFn) (*StartRebuildResponse, error)
+
 	// ListMetricSeriesWithResponse Get a metric over time
 	//
 	// Returns a wrapper object for the known response body format(s).
@@ -12179,6 +12330,102 @@ func (r ListPipelineHealthResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r ListPipelineHealthResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetRebuildResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *RebuildProgress
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetRebuildResponse) GetJSON200() *RebuildProgress {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetRebuildResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetRebuildResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetRebuildResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetRebuildResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetRebuildResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type StartRebuildResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON202 the response for an HTTP 202 `application/json` response
+	JSON202 *Rebuild
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON202 returns the response for an HTTP 202 `application/json` response
+func (r StartRebuildResponse) GetJSON202() *Rebuild {
+	return r.JSON202
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r StartRebuildResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r StartRebuildResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r StartRebuildResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r StartRebuildResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r StartRebuildResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -15322,6 +15569,34 @@ func (c *ClientWithResponses) ListPipelineHealthWithResponse(ctx context.Context
 	return ParseListPipelineHealthResponse(rsp)
 }
 
+// GetRebuildWithResponse Tell how far history and metrics are behind
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/metrics/rebuild (the `GetRebuild` operationId).
+func (c *ClientWithResponses) GetRebuildWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetRebuildResponse, error) {
+	rsp, err := c.GetRebuild(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetRebuildResponse(rsp)
+}
+
+// StartRebuildWithResponse Make history and metrics anew
+//
+// Empties history, metrics, health and costs, and folds all facts of all runs anew; events are not raised again. Meanwhile they fill up. Refused once retention has dropped facts.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/metrics/rebuild (the `StartRebuild` operationId).
+func (c *ClientWithResponses) StartRebuildWithResponse(ctx context.Context, params *StartRebuildParams, reqEditors ...RequestEditorFn) (*StartRebuildResponse, error) {
+	rsp, err := c.StartRebuild(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseStartRebuildResponse(rsp)
+}
+
 // ListMetricSeriesWithResponse Get a metric over time
 //
 // Returns a wrapper object for the known response body format(s).
@@ -17357,6 +17632,72 @@ func ParseListPipelineHealthResponse(rsp *http.Response) (*ListPipelineHealthRes
 			return nil, err
 		}
 		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetRebuildResponse parses an HTTP response from a GetRebuildWithResponse call
+func ParseGetRebuildResponse(rsp *http.Response) (*GetRebuildResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetRebuildResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest RebuildProgress
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseStartRebuildResponse parses an HTTP response from a StartRebuildWithResponse call
+func ParseStartRebuildResponse(rsp *http.Response) (*StartRebuildResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &StartRebuildResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 202:
+		var dest Rebuild
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON202 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
 		var dest Problem

@@ -176,3 +176,21 @@ func (o *operations) ListCosts(ctx context.Context, r rest.ListCostsRequestObjec
 		}
 	}), Next: next(l.Next)}, nil
 }
+
+// GetRebuild tells how far the read models are behind.
+func (o *operations) GetRebuild(ctx context.Context, _ rest.GetRebuildRequestObject) (rest.GetRebuildResponseObject, error) {
+	n, err := o.Metrics.Waiting(ctx, actorOf(ctx))
+	if err != nil {
+		return nil, err
+	}
+	return rest.GetRebuild200JSONResponse{WaitingRuns: n}, nil
+}
+
+// StartRebuild makes the read models anew.
+func (o *operations) StartRebuild(ctx context.Context, _ rest.StartRebuildRequestObject) (rest.StartRebuildResponseObject, error) {
+	r, err := o.Metrics.Rebuild(ctx, actorOf(ctx))
+	if err != nil {
+		return nil, err
+	}
+	return rest.StartRebuild202JSONResponse{Id: r.ID, WaitingRuns: r.Waiting}, nil
+}

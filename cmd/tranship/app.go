@@ -191,7 +191,7 @@ request (a plain run goes on), 4 canceled.`,
 		a.planCommand(), a.runCommand(), a.runsCommand(), a.showCommand(), a.cancelCommand(), a.pauseCommand(),
 		a.resetCommand(), a.schemaCommand(), a.serveCommand(), a.versionCommand(),
 		a.contextCommand(), a.applyCommand(), a.pipelinesCommand(), a.connectionsCommand(), a.schedulesCommand(),
-		a.factsCommand(), a.keysCommand(),
+		a.factsCommand(), a.metricsCommand(), a.keysCommand(),
 	)
 	root.InitDefaultCompletionCmd()
 	return root

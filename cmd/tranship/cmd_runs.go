@@ -111,9 +111,9 @@ func (a *app) listRuns(ctx context.Context, f runsFilter, asList bool) error {
 		_, err := fmt.Fprintln(a.stdout, "no runs")
 		return err
 	}
-	t := newTable("RUN", "PIPELINE", "STATE", "TRIGGER", "CREATED", "TOOK", "ATTEMPTS", "ROWS")
+	t := newTable("RUN", "PIPELINE", "STATE", "TRIGGER", "CREATED", "TOOK", "ATTEMPTS", "ROWS", "BYTES")
 	for _, x := range list.Items {
-		t.row(x.Id.String(), x.Pipeline, remoteState(x), x.Trigger, whenAt(x.CreatedAt), tookOf(x), fmt.Sprint(x.Attempts), count(x.RowsWritten))
+		t.row(x.Id.String(), x.Pipeline, remoteState(x), x.Trigger, whenAt(x.CreatedAt), tookOf(x), fmt.Sprint(x.Attempts), count(x.RowsWritten), size(x.Bytes))
 	}
 	if err := t.print(a.stdout, ""); err != nil {
 		return err

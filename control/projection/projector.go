@@ -31,12 +31,6 @@ type Store interface {
 	// Project folds the facts of some runs of an organization that are not folded
 	// yet, up to a limit for each run, in one transaction.
 	Project(ctx context.Context, organization uuid.UUID, runs []uuid.UUID) (Outcome, error)
-	// Reset empties the read models of an organization, so that all its facts are
-	// folded anew, without raising their events again. It is refused with
-	// *control.ConflictError "facts_dropped" if retention has dropped facts.
-	Reset(ctx context.Context, organization uuid.UUID) error
-	// Behind returns runs after one, by id, that have facts which are not folded.
-	Behind(ctx context.Context, organization, after uuid.UUID, limit int) ([]uuid.UUID, error)
 }
 
 // Outcome is what a projection did.
@@ -220,25 +214,4 @@ func (p *Projector) step(ctx context.Context, organization uuid.UUID, runs []uui
 		through[RunRef{organization, run}] = n
 	}
 	return out.Facts, out.More, p.Relay.Confirm(ctx, through)
-}
-
-// Rebuild folds all facts of an organization anew. Meanwhile the read models fill
-// up from the oldest run on.
-func (p *Projector) Rebuild(ctx context.Context, organization uuid.UUID) (int, error) {
-	if err := p.Store.Reset(ctx, organization); err != nil {
-		return 0, err
-	}
-	total := 0
-	for after := (uuid.UUID{}); ; {
-		runs, err := p.Store.Behind(ctx, organization, after, chunk)
-		if err != nil || len(runs) == 0 {
-			return total, err
-		}
-		n, _, err := p.chunk(ctx, organization, runs)
-		total += n
-		if err != nil {
-			return total, err
-		}
-		after = runs[len(runs)-1]
-	}
 }

@@ -117,7 +117,14 @@ func (p Prices) Of(u Usages) float64 {
 		float64(u.Bytes)/gib*p.GiB + float64(u.Runs)*p.Run
 }
 
-// Reader reads the read models.
+// Rebuild is a rebuild of the read models. It is done once no run waits.
+type Rebuild struct {
+	ID uuid.UUID
+	// Waiting is how many runs have facts that are not folded yet.
+	Waiting int64
+}
+
+// Reader reads the read models, and begins them anew.
 type Reader interface {
 	Metrics(ctx context.Context, a control.Actor, q Query, limit int) ([]Point, error)
 	// RoutesHealth returns the routes of the next pipelines by name; pipeline
@@ -125,6 +132,13 @@ type Reader interface {
 	RoutesHealth(ctx context.Context, a control.Actor, pipeline uuid.UUID, p control.Page) (routes []RouteHealth, next string, err error)
 	// Costs returns sums by pipeline, day or run.
 	Costs(ctx context.Context, a control.Actor, by string, pipeline uuid.UUID, from, to time.Time, p control.Page) (control.List[Usages], error)
+	// Rebuild empties the read models of the organization and lets all its facts wait
+	// for the projection, which folds them anew without raising their events again; in
+	// one transaction, with an audit entry. It is refused with *control.ConflictError
+	// "facts_dropped" if retention has dropped facts. id names the request.
+	Rebuild(ctx context.Context, a control.Actor, id uuid.UUID) (Rebuild, error)
+	// Waiting counts the runs whose facts wait for the projection.
+	Waiting(ctx context.Context, a control.Actor) (int64, error)
 	// PipelineID finds a live pipeline by its name or id.
 	PipelineID(ctx context.Context, a control.Actor, ref string) (uuid.UUID, error)
 }
@@ -148,6 +162,26 @@ func (s *Service) PipelineID(ctx context.Context, a control.Actor, ref string) (
 		return uuid.Nil, err
 	}
 	return s.Reader.PipelineID(ctx, a, ref)
+}
+
+// Rebuild makes the read models anew; see [Reader].
+func (s *Service) Rebuild(ctx context.Context, a control.Actor) (Rebuild, error) {
+	if err := control.Authorize(a, control.RebuildMetrics); err != nil {
+		return Rebuild{}, err
+	}
+	id, err := uuid.NewV7()
+	if err != nil {
+		return Rebuild{}, fmt.Errorf("make id: %w", err)
+	}
+	return s.Reader.Rebuild(ctx, a, id)
+}
+
+// Waiting returns how many runs have facts that the read models lack.
+func (s *Service) Waiting(ctx context.Context, a control.Actor) (int64, error) {
+	if err := control.Authorize(a, control.ReadMetrics); err != nil {
+		return 0, err
+	}
+	return s.Reader.Waiting(ctx, a)
 }
 
 // Metrics returns a point for each group and bucket that has something, sorted by

@@ -202,7 +202,7 @@ func (r *run) keepLease(ctx context.Context, cancel context.CancelCauseFunc, l e
 // do. A slot that cannot be had or kept is one less to work in: whether the run
 // is still ours is the first slot's to find out.
 func (r *run) workSlot(ctx context.Context, slot int, alone <-chan struct{}, b *bounds) error {
-	l, err := r.State.take(ctx, alone, r.rec.ID, slot, r.Holder)
+	l, err := r.steady.take(ctx, alone, r.rec.ID, slot, r.Holder)
 	if errors.Is(err, engine.ErrLocked) {
 		// Another worker lives there: it does this slot's work.
 		return nil

@@ -36,7 +36,8 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	if r.Holder == "" {
 		r.Holder = "local"
 	}
-	r.State = &steady{State: o.State, set: r.set, log: r.Log, over: ctx.Done()}
+	r.steady = &steady{State: o.State, set: r.set, log: r.Log, over: ctx.Done()}
+	r.State = r.steady
 	if len(o.Resources) == 0 {
 		return nil, engine.Permanentf("name at least one resource, or a pattern that matches one", "the pipeline has no resources")
 	}
@@ -56,10 +57,11 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 // run is the state of one call of Run.
 type run struct {
 	Options
-	// State hides that of the options.
-	State *steady
 	set   Settings
 	began time.Time
+
+	// steady is State; a preview has none.
+	steady *steady
 
 	src  engine.SourceSession
 	sink engine.SinkSession

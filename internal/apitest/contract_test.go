@@ -108,6 +108,9 @@ func TestRepeatedCreates(t *testing.T) {
 			require.Less(t, status, 300, "%s: %s", op.id, again)
 			require.Equal(t, idOf(t, first), idOf(t, again), op.id)
 		}
+		if !op.body {
+			continue
+		}
 		other := strings.Replace(body, `"`, ` "`, 1)
 		status, again = w.send(op, op.path, o.key, other, "Idempotency-Key", key)
 		if op.id != "createKey" {

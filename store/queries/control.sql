@@ -35,13 +35,19 @@ SELECT r.*, clock_timestamp()::timestamptz AS now,
 FROM runs r WHERE r.organization = organization() AND r.id = $1;
 
 -- name: RunTotals :one
-SELECT coalesce(sum((totals ->> 'rows_read')::bigint), 0)::bigint AS read,
-    coalesce(sum((totals ->> 'rows_applied')::bigint), 0)::bigint AS written,
-    coalesce(sum((totals ->> 'bytes')::bigint), 0)::bigint AS bytes
-FROM splits WHERE organization = organization() AND run = $1 AND kind = 'read';
+-- What the splits say; the read model once retention has deleted them.
+SELECT coalesce(sum((s.totals ->> 'rows_read')::bigint), max(h.rows_read), 0)::bigint AS read,
+    coalesce(sum((s.totals ->> 'rows_applied')::bigint), max(h.rows_applied), 0)::bigint AS written,
+    coalesce(sum((s.totals ->> 'bytes')::bigint), max(h.bytes), 0)::bigint AS bytes
+FROM (SELECT 1) AS one
+LEFT JOIN run_history h ON h.organization = organization() AND h.run = @run
+LEFT JOIN splits s ON s.organization = organization() AND s.run = @run AND s.kind = 'read';
 
 -- name: ListControlRuns :many
-SELECT r.*, clock_timestamp()::timestamptz AS now FROM runs r
+-- Sums are those of the read model, which is a second or so behind.
+SELECT r.*, clock_timestamp()::timestamptz AS now,
+    coalesce(h.rows_read, 0)::bigint AS rows_read, coalesce(h.rows_applied, 0)::bigint AS rows_written, coalesce(h.bytes, 0)::bigint AS bytes
+FROM runs r LEFT JOIN run_history h ON h.organization = r.organization AND h.run = r.id
 WHERE r.organization = organization()
     AND (cardinality(@states::text[]) = 0 OR r.state = ANY (@states::text[]))
     AND r.created_at >= @created_from AND r.created_at < @created_before
@@ -49,7 +55,9 @@ WHERE r.organization = organization()
 ORDER BY r.created_at DESC, r.id DESC LIMIT @most;
 
 -- name: ListControlRunsOfPipeline :many
-SELECT r.*, clock_timestamp()::timestamptz AS now FROM runs r
+SELECT r.*, clock_timestamp()::timestamptz AS now,
+    coalesce(h.rows_read, 0)::bigint AS rows_read, coalesce(h.rows_applied, 0)::bigint AS rows_written, coalesce(h.bytes, 0)::bigint AS bytes
+FROM runs r LEFT JOIN run_history h ON h.organization = r.organization AND h.run = r.id
 WHERE r.organization = organization() AND r.pipeline = @pipeline
     AND (cardinality(@states::text[]) = 0 OR r.state = ANY (@states::text[]))
     AND r.created_at >= @created_from AND r.created_at < @created_before
@@ -57,7 +65,9 @@ WHERE r.organization = organization() AND r.pipeline = @pipeline
 ORDER BY r.created_at DESC, r.id DESC LIMIT @most;
 
 -- name: ListControlRunsOfTitle :many
-SELECT r.*, clock_timestamp()::timestamptz AS now FROM runs r
+SELECT r.*, clock_timestamp()::timestamptz AS now,
+    coalesce(h.rows_read, 0)::bigint AS rows_read, coalesce(h.rows_applied, 0)::bigint AS rows_written, coalesce(h.bytes, 0)::bigint AS bytes
+FROM runs r LEFT JOIN run_history h ON h.organization = r.organization AND h.run = r.id
 WHERE r.organization = organization() AND r.title = @title
     AND (cardinality(@states::text[]) = 0 OR r.state = ANY (@states::text[]))
     AND r.created_at >= @created_from AND r.created_at < @created_before

@@ -94,11 +94,14 @@ DELETE FROM run_costs WHERE organization = $1;
 -- name: ResetMetrics :exec
 DELETE FROM metrics_hourly WHERE organization = $1;
 
--- name: BehindHistory :many
--- Runs that have facts which are not folded.
-SELECT r.id FROM runs r LEFT JOIN run_history h ON h.organization = r.organization AND h.run = r.id
-WHERE r.organization = $1 AND r.id > @after AND r.last_fact > coalesce(h.folded, 0)
-ORDER BY r.id LIMIT @count;
+-- name: RelayAgain :exec
+-- All facts of all runs wait for the projection again.
+INSERT INTO fact_relays (organization, run, first, last)
+SELECT r.organization, r.id, 1, r.last_fact FROM runs r WHERE r.organization = $1 AND r.last_fact > 0 ORDER BY r.id
+ON CONFLICT DO NOTHING;
+
+-- name: CountWaitingRuns :one
+SELECT count(DISTINCT run) FROM fact_relays WHERE organization = $1;
 
 -- name: WatchedPipelines :many
 -- Each live pipeline with the last success of the route that is furthest behind.

@@ -82,3 +82,35 @@ DELETE FROM operations o USING (
     SELECT organization, id FROM operations
     WHERE concluded_at < now() - make_interval(secs => @seconds::float8) ORDER BY concluded_at LIMIT @most
 ) d WHERE o.organization = d.organization AND o.id = d.id;
+
+-- name: DeleteOldHistory :execrows
+-- With its resources and costs.
+DELETE FROM run_history h USING (
+    SELECT organization, run FROM run_history
+    WHERE ended_at < now() - make_interval(secs => @seconds::float8) AND state IN ('completed', 'failed', 'canceled')
+    ORDER BY ended_at LIMIT @most
+) d WHERE h.organization = d.organization AND h.run = d.run;
+
+-- name: DeleteOldMetrics :execrows
+-- With their durations.
+DELETE FROM metrics_hourly m USING (
+    SELECT organization, hour, pipeline, source, sink, resource, status FROM metrics_hourly
+    WHERE hour < now() - make_interval(secs => @seconds::float8) ORDER BY hour LIMIT @most
+) d WHERE m.organization = d.organization AND m.hour = d.hour AND m.pipeline = d.pipeline AND m.source = d.source AND m.sink = d.sink
+    AND m.resource = d.resource AND m.status = d.status;
+
+-- name: DeleteOldSchedules :execrows
+-- Those that were deleted, once none of their occurrences is kept.
+DELETE FROM schedules s USING (
+    SELECT organization, id FROM schedules x WHERE deleted_at < now() - make_interval(secs => @seconds::float8)
+        AND NOT EXISTS (SELECT FROM schedule_occurrences o WHERE o.organization = x.organization AND o.schedule = x.id)
+    ORDER BY deleted_at LIMIT @most
+) d WHERE s.organization = d.organization AND s.id = d.id;
+
+-- name: DeleteOldRules :execrows
+-- Those that were deleted, once none of their deliveries is kept.
+DELETE FROM notification_rules r USING (
+    SELECT organization, id FROM notification_rules x WHERE deleted_at < now() - make_interval(secs => @seconds::float8)
+        AND NOT EXISTS (SELECT FROM notification_deliveries n WHERE n.organization = x.organization AND n.rule = x.id)
+    ORDER BY deleted_at LIMIT @most
+) d WHERE r.organization = d.organization AND r.id = d.id;

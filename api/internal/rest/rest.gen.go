@@ -1280,6 +1280,20 @@ type ProblemItem struct {
 	Path string `json:"path"`
 }
 
+// Rebuild defines model for Rebuild.
+type Rebuild struct {
+	Id openapi_types.UUID `json:"id"`
+
+	// WaitingRuns Runs with facts that are in no history or metric yet.
+	WaitingRuns int64 `json:"waiting_runs"`
+}
+
+// RebuildProgress defines model for RebuildProgress.
+type RebuildProgress struct {
+	// WaitingRuns Runs with facts that are in no history or metric yet; 0: nothing is behind.
+	WaitingRuns int64 `json:"waiting_runs"`
+}
+
 // Receipt See docs/schema/receipt.schema.json.
 type Receipt = json.RawMessage
 
@@ -1419,7 +1433,9 @@ type Run struct {
 	Resumable bool `json:"resumable"`
 
 	// Route Which source and sink of the pipeline.
-	Route       string             `json:"route,omitempty,omitzero"`
+	Route string `json:"route,omitempty,omitzero"`
+
+	// RowsRead So far; in lists a second or so behind.
 	RowsRead    int64              `json:"rows_read,omitempty,omitzero"`
 	RowsWritten int64              `json:"rows_written,omitempty,omitzero"`
 	ScheduleId  openapi_types.UUID `json:"schedule_id,omitempty,omitzero"`
@@ -1987,6 +2003,12 @@ type ListPipelineHealthParams struct {
 	After After `form:"after,omitempty" json:"after,omitempty,omitzero"`
 }
 
+// StartRebuildParams defines parameters for StartRebuild.
+type StartRebuildParams struct {
+	// IdempotencyKey The request has its effect once, however often it is sent with this key. Another request with the same key is refused.
+	IdempotencyKey IdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
+}
+
 // ListMetricSeriesParams defines parameters for ListMetricSeries.
 type ListMetricSeriesParams struct {
 	// Metric What is measured.
@@ -2472,6 +2494,12 @@ type ServerInterface interface {
 	// ListPipelineHealth List the health of pipelines
 	// (GET /v1/metrics/pipelines)
 	ListPipelineHealth(w http.ResponseWriter, r *http.Request, params ListPipelineHealthParams)
+	// GetRebuild Tell how far history and metrics are behind
+	// (GET /v1/metrics/rebuild)
+	GetRebuild(w http.ResponseWriter, r *http.Request)
+	// StartRebuild Make history and metrics anew
+	// (POST /v1/metrics/rebuild)
+	StartRebuild(w http.ResponseWriter, r *http.Request, params StartRebuildParams)
 	// ListMetricSeries Get a metric over time
 	// (GET /v1/metrics/series)
 	ListMetricSeries(w http.ResponseWriter, r *http.Request, params ListMetricSeriesParams)
@@ -4177,6 +4205,61 @@ func (siw *ServerInterfaceWrapper) ListPipelineHealth(w http.ResponseWriter, r *
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.ListPipelineHealth(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetRebuild operation middleware
+func (siw *ServerInterfaceWrapper) GetRebuild(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetRebuild(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// StartRebuild operation middleware
+func (siw *ServerInterfaceWrapper) StartRebuild(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params StartRebuildParams
+
+	headers := r.Header
+
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey IdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "Idempotency-Key", Count: n})
+			return
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "Idempotency-Key", Err: err})
+			return
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.StartRebuild(w, r, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -6777,6 +6860,8 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/v1/metrics/aggregates", wrapper.ListMetricAggregates)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/v1/metrics/costs", wrapper.ListCosts)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/v1/metrics/pipelines", wrapper.ListPipelineHealth)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/v1/metrics/rebuild", wrapper.GetRebuild)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/metrics/rebuild", wrapper.StartRebuild)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/v1/metrics/series", wrapper.ListMetricSeries)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/v1/notification-rules", wrapper.ListRules)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/notification-rules", wrapper.CreateRule)
@@ -7552,6 +7637,49 @@ func (response ListPipelineHealth200JSONResponse) VisitListPipelineHealthRespons
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetRebuildRequestObject struct {
+}
+
+type GetRebuildResponseObject interface {
+	VisitGetRebuildResponse(w http.ResponseWriter) error
+}
+
+type GetRebuild200JSONResponse RebuildProgress
+
+func (response GetRebuild200JSONResponse) VisitGetRebuildResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type StartRebuildRequestObject struct {
+	Params StartRebuildParams
+}
+
+type StartRebuildResponseObject interface {
+	VisitStartRebuildResponse(w http.ResponseWriter) error
+}
+
+type StartRebuild202JSONResponse Rebuild
+
+func (response StartRebuild202JSONResponse) VisitStartRebuildResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(202)
 	_, err := buf.WriteTo(w)
 	return err
 }
@@ -8801,6 +8929,12 @@ type StrictServerInterface interface {
 	// ListPipelineHealth List the health of pipelines
 	// (GET /v1/metrics/pipelines)
 	ListPipelineHealth(ctx context.Context, request ListPipelineHealthRequestObject) (ListPipelineHealthResponseObject, error)
+	// GetRebuild Tell how far history and metrics are behind
+	// (GET /v1/metrics/rebuild)
+	GetRebuild(ctx context.Context, request GetRebuildRequestObject) (GetRebuildResponseObject, error)
+	// StartRebuild Make history and metrics anew
+	// (POST /v1/metrics/rebuild)
+	StartRebuild(ctx context.Context, request StartRebuildRequestObject) (StartRebuildResponseObject, error)
 	// ListMetricSeries Get a metric over time
 	// (GET /v1/metrics/series)
 	ListMetricSeries(ctx context.Context, request ListMetricSeriesRequestObject) (ListMetricSeriesResponseObject, error)
@@ -9855,6 +9989,56 @@ func (sh *strictHandler) ListPipelineHealth(w http.ResponseWriter, r *http.Reque
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(ListPipelineHealthResponseObject); ok {
 		if err := validResponse.VisitListPipelineHealthResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// GetRebuild operation middleware
+func (sh *strictHandler) GetRebuild(w http.ResponseWriter, r *http.Request) {
+	var request GetRebuildRequestObject
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.GetRebuild(ctx, request.(GetRebuildRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetRebuild")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(GetRebuildResponseObject); ok {
+		if err := validResponse.VisitGetRebuildResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// StartRebuild operation middleware
+func (sh *strictHandler) StartRebuild(w http.ResponseWriter, r *http.Request, params StartRebuildParams) {
+	var request StartRebuildRequestObject
+
+	request.Params = params
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.StartRebuild(ctx, request.(StartRebuildRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "StartRebuild")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(StartRebuildResponseObject); ok {
+		if err := validResponse.VisitStartRebuildResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

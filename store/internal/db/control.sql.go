@@ -429,7 +429,9 @@ func (q *Queries) LatestRun(ctx context.Context, arg LatestRunParams) (uuid.UUID
 }
 
 const listControlRuns = `-- name: ListControlRuns :many
-SELECT r.organization, r.id, r.pipeline, r.pipeline_name, r.version, r.route_key, r.route, r.ordinal, r.state, r.resumable, r.desired, r.error, r.error_class, r.created_at, r.started_at, r.ended_at, r.progressed_at, r.attempts, r.interruptions, r.planned, r.receipt, r.last_fact, r.trigger, r.options, r.title, r.pipeline_number, r.hint, r.failures, r.policy, r.asked_at, r.slots, clock_timestamp()::timestamptz AS now FROM runs r
+SELECT r.organization, r.id, r.pipeline, r.pipeline_name, r.version, r.route_key, r.route, r.ordinal, r.state, r.resumable, r.desired, r.error, r.error_class, r.created_at, r.started_at, r.ended_at, r.progressed_at, r.attempts, r.interruptions, r.planned, r.receipt, r.last_fact, r.trigger, r.options, r.title, r.pipeline_number, r.hint, r.failures, r.policy, r.asked_at, r.slots, clock_timestamp()::timestamptz AS now,
+    coalesce(h.rows_read, 0)::bigint AS rows_read, coalesce(h.rows_applied, 0)::bigint AS rows_written, coalesce(h.bytes, 0)::bigint AS bytes
+FROM runs r LEFT JOIN run_history h ON h.organization = r.organization AND h.run = r.id
 WHERE r.organization = organization()
     AND (cardinality($1::text[]) = 0 OR r.state = ANY ($1::text[]))
     AND r.created_at >= $2 AND r.created_at < $3
@@ -479,8 +481,12 @@ type ListControlRunsRow struct {
 	AskedAt        *time.Time
 	Slots          int32
 	Now            time.Time
+	RowsRead       int64
+	RowsWritten    int64
+	Bytes          int64
 }
 
+// Sums are those of the read model, which is a second or so behind.
 func (q *Queries) ListControlRuns(ctx context.Context, arg ListControlRunsParams) ([]ListControlRunsRow, error) {
 	rows, err := q.db.Query(ctx, listControlRuns,
 		arg.States,
@@ -530,6 +536,9 @@ func (q *Queries) ListControlRuns(ctx context.Context, arg ListControlRunsParams
 			&i.AskedAt,
 			&i.Slots,
 			&i.Now,
+			&i.RowsRead,
+			&i.RowsWritten,
+			&i.Bytes,
 		); err != nil {
 			return nil, err
 		}
@@ -542,7 +551,9 @@ func (q *Queries) ListControlRuns(ctx context.Context, arg ListControlRunsParams
 }
 
 const listControlRunsOfPipeline = `-- name: ListControlRunsOfPipeline :many
-SELECT r.organization, r.id, r.pipeline, r.pipeline_name, r.version, r.route_key, r.route, r.ordinal, r.state, r.resumable, r.desired, r.error, r.error_class, r.created_at, r.started_at, r.ended_at, r.progressed_at, r.attempts, r.interruptions, r.planned, r.receipt, r.last_fact, r.trigger, r.options, r.title, r.pipeline_number, r.hint, r.failures, r.policy, r.asked_at, r.slots, clock_timestamp()::timestamptz AS now FROM runs r
+SELECT r.organization, r.id, r.pipeline, r.pipeline_name, r.version, r.route_key, r.route, r.ordinal, r.state, r.resumable, r.desired, r.error, r.error_class, r.created_at, r.started_at, r.ended_at, r.progressed_at, r.attempts, r.interruptions, r.planned, r.receipt, r.last_fact, r.trigger, r.options, r.title, r.pipeline_number, r.hint, r.failures, r.policy, r.asked_at, r.slots, clock_timestamp()::timestamptz AS now,
+    coalesce(h.rows_read, 0)::bigint AS rows_read, coalesce(h.rows_applied, 0)::bigint AS rows_written, coalesce(h.bytes, 0)::bigint AS bytes
+FROM runs r LEFT JOIN run_history h ON h.organization = r.organization AND h.run = r.id
 WHERE r.organization = organization() AND r.pipeline = $1
     AND (cardinality($2::text[]) = 0 OR r.state = ANY ($2::text[]))
     AND r.created_at >= $3 AND r.created_at < $4
@@ -593,6 +604,9 @@ type ListControlRunsOfPipelineRow struct {
 	AskedAt        *time.Time
 	Slots          int32
 	Now            time.Time
+	RowsRead       int64
+	RowsWritten    int64
+	Bytes          int64
 }
 
 func (q *Queries) ListControlRunsOfPipeline(ctx context.Context, arg ListControlRunsOfPipelineParams) ([]ListControlRunsOfPipelineRow, error) {
@@ -645,6 +659,9 @@ func (q *Queries) ListControlRunsOfPipeline(ctx context.Context, arg ListControl
 			&i.AskedAt,
 			&i.Slots,
 			&i.Now,
+			&i.RowsRead,
+			&i.RowsWritten,
+			&i.Bytes,
 		); err != nil {
 			return nil, err
 		}
@@ -657,7 +674,9 @@ func (q *Queries) ListControlRunsOfPipeline(ctx context.Context, arg ListControl
 }
 
 const listControlRunsOfTitle = `-- name: ListControlRunsOfTitle :many
-SELECT r.organization, r.id, r.pipeline, r.pipeline_name, r.version, r.route_key, r.route, r.ordinal, r.state, r.resumable, r.desired, r.error, r.error_class, r.created_at, r.started_at, r.ended_at, r.progressed_at, r.attempts, r.interruptions, r.planned, r.receipt, r.last_fact, r.trigger, r.options, r.title, r.pipeline_number, r.hint, r.failures, r.policy, r.asked_at, r.slots, clock_timestamp()::timestamptz AS now FROM runs r
+SELECT r.organization, r.id, r.pipeline, r.pipeline_name, r.version, r.route_key, r.route, r.ordinal, r.state, r.resumable, r.desired, r.error, r.error_class, r.created_at, r.started_at, r.ended_at, r.progressed_at, r.attempts, r.interruptions, r.planned, r.receipt, r.last_fact, r.trigger, r.options, r.title, r.pipeline_number, r.hint, r.failures, r.policy, r.asked_at, r.slots, clock_timestamp()::timestamptz AS now,
+    coalesce(h.rows_read, 0)::bigint AS rows_read, coalesce(h.rows_applied, 0)::bigint AS rows_written, coalesce(h.bytes, 0)::bigint AS bytes
+FROM runs r LEFT JOIN run_history h ON h.organization = r.organization AND h.run = r.id
 WHERE r.organization = organization() AND r.title = $1
     AND (cardinality($2::text[]) = 0 OR r.state = ANY ($2::text[]))
     AND r.created_at >= $3 AND r.created_at < $4
@@ -708,6 +727,9 @@ type ListControlRunsOfTitleRow struct {
 	AskedAt        *time.Time
 	Slots          int32
 	Now            time.Time
+	RowsRead       int64
+	RowsWritten    int64
+	Bytes          int64
 }
 
 func (q *Queries) ListControlRunsOfTitle(ctx context.Context, arg ListControlRunsOfTitleParams) ([]ListControlRunsOfTitleRow, error) {
@@ -760,6 +782,9 @@ func (q *Queries) ListControlRunsOfTitle(ctx context.Context, arg ListControlRun
 			&i.AskedAt,
 			&i.Slots,
 			&i.Now,
+			&i.RowsRead,
+			&i.RowsWritten,
+			&i.Bytes,
 		); err != nil {
 			return nil, err
 		}
@@ -902,10 +927,12 @@ func (q *Queries) RunResources(ctx context.Context, arg RunResourcesParams) ([]R
 }
 
 const runTotals = `-- name: RunTotals :one
-SELECT coalesce(sum((totals ->> 'rows_read')::bigint), 0)::bigint AS read,
-    coalesce(sum((totals ->> 'rows_applied')::bigint), 0)::bigint AS written,
-    coalesce(sum((totals ->> 'bytes')::bigint), 0)::bigint AS bytes
-FROM splits WHERE organization = organization() AND run = $1 AND kind = 'read'
+SELECT coalesce(sum((s.totals ->> 'rows_read')::bigint), max(h.rows_read), 0)::bigint AS read,
+    coalesce(sum((s.totals ->> 'rows_applied')::bigint), max(h.rows_applied), 0)::bigint AS written,
+    coalesce(sum((s.totals ->> 'bytes')::bigint), max(h.bytes), 0)::bigint AS bytes
+FROM (SELECT 1) AS one
+LEFT JOIN run_history h ON h.organization = organization() AND h.run = $1
+LEFT JOIN splits s ON s.organization = organization() AND s.run = $1 AND s.kind = 'read'
 `
 
 type RunTotalsRow struct {
@@ -914,6 +941,7 @@ type RunTotalsRow struct {
 	Bytes   int64
 }
 
+// What the splits say; the read model once retention has deleted them.
 func (q *Queries) RunTotals(ctx context.Context, run uuid.UUID) (RunTotalsRow, error) {
 	row := q.db.QueryRow(ctx, runTotals, run)
 	var i RunTotalsRow

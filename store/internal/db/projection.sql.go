@@ -42,37 +42,15 @@ func (q *Queries) BeginHistory(ctx context.Context, arg BeginHistoryParams) erro
 	return err
 }
 
-const behindHistory = `-- name: BehindHistory :many
-SELECT r.id FROM runs r LEFT JOIN run_history h ON h.organization = r.organization AND h.run = r.id
-WHERE r.organization = $1 AND r.id > $2 AND r.last_fact > coalesce(h.folded, 0)
-ORDER BY r.id LIMIT $3
+const countWaitingRuns = `-- name: CountWaitingRuns :one
+SELECT count(DISTINCT run) FROM fact_relays WHERE organization = $1
 `
 
-type BehindHistoryParams struct {
-	Organization uuid.UUID
-	After        uuid.UUID
-	Count        int32
-}
-
-// Runs that have facts which are not folded.
-func (q *Queries) BehindHistory(ctx context.Context, arg BehindHistoryParams) ([]uuid.UUID, error) {
-	rows, err := q.db.Query(ctx, behindHistory, arg.Organization, arg.After, arg.Count)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []uuid.UUID
-	for rows.Next() {
-		var id uuid.UUID
-		if err := rows.Scan(&id); err != nil {
-			return nil, err
-		}
-		items = append(items, id)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
+func (q *Queries) CountWaitingRuns(ctx context.Context, organization uuid.UUID) (int64, error) {
+	row := q.db.QueryRow(ctx, countWaitingRuns, organization)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
 }
 
 const historyResources = `-- name: HistoryResources :many
@@ -230,6 +208,18 @@ func (q *Queries) PendingFacts(ctx context.Context, count int32) ([]PendingFacts
 		return nil, err
 	}
 	return items, nil
+}
+
+const relayAgain = `-- name: RelayAgain :exec
+INSERT INTO fact_relays (organization, run, first, last)
+SELECT r.organization, r.id, 1, r.last_fact FROM runs r WHERE r.organization = $1 AND r.last_fact > 0 ORDER BY r.id
+ON CONFLICT DO NOTHING
+`
+
+// All facts of all runs wait for the projection again.
+func (q *Queries) RelayAgain(ctx context.Context, organization uuid.UUID) error {
+	_, err := q.db.Exec(ctx, relayAgain, organization)
+	return err
 }
 
 const resetCosts = `-- name: ResetCosts :exec

@@ -92,6 +92,28 @@ func (q *Queries) DeleteOldFacts(ctx context.Context, arg DeleteOldFactsParams) 
 	return result.RowsAffected(), nil
 }
 
+const deleteOldHistory = `-- name: DeleteOldHistory :execrows
+DELETE FROM run_history h USING (
+    SELECT organization, run FROM run_history
+    WHERE ended_at < now() - make_interval(secs => $1::float8) AND state IN ('completed', 'failed', 'canceled')
+    ORDER BY ended_at LIMIT $2
+) d WHERE h.organization = d.organization AND h.run = d.run
+`
+
+type DeleteOldHistoryParams struct {
+	Seconds float64
+	Most    int32
+}
+
+// With its resources and costs.
+func (q *Queries) DeleteOldHistory(ctx context.Context, arg DeleteOldHistoryParams) (int64, error) {
+	result, err := q.db.Exec(ctx, deleteOldHistory, arg.Seconds, arg.Most)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const deleteOldIdempotency = `-- name: DeleteOldIdempotency :execrows
 DELETE FROM idempotency i USING (
     SELECT organization, key, kind FROM idempotency WHERE created_at < now() - make_interval(secs => $1::float8) ORDER BY created_at LIMIT $2
@@ -105,6 +127,28 @@ type DeleteOldIdempotencyParams struct {
 
 func (q *Queries) DeleteOldIdempotency(ctx context.Context, arg DeleteOldIdempotencyParams) (int64, error) {
 	result, err := q.db.Exec(ctx, deleteOldIdempotency, arg.Seconds, arg.Most)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
+const deleteOldMetrics = `-- name: DeleteOldMetrics :execrows
+DELETE FROM metrics_hourly m USING (
+    SELECT organization, hour, pipeline, source, sink, resource, status FROM metrics_hourly
+    WHERE hour < now() - make_interval(secs => $1::float8) ORDER BY hour LIMIT $2
+) d WHERE m.organization = d.organization AND m.hour = d.hour AND m.pipeline = d.pipeline AND m.source = d.source AND m.sink = d.sink
+    AND m.resource = d.resource AND m.status = d.status
+`
+
+type DeleteOldMetricsParams struct {
+	Seconds float64
+	Most    int32
+}
+
+// With their durations.
+func (q *Queries) DeleteOldMetrics(ctx context.Context, arg DeleteOldMetricsParams) (int64, error) {
+	result, err := q.db.Exec(ctx, deleteOldMetrics, arg.Seconds, arg.Most)
 	if err != nil {
 		return 0, err
 	}
@@ -173,6 +217,28 @@ func (q *Queries) DeleteOldPlans(ctx context.Context, arg DeleteOldPlansParams) 
 	return result.RowsAffected(), nil
 }
 
+const deleteOldRules = `-- name: DeleteOldRules :execrows
+DELETE FROM notification_rules r USING (
+    SELECT organization, id FROM notification_rules x WHERE deleted_at < now() - make_interval(secs => $1::float8)
+        AND NOT EXISTS (SELECT FROM notification_deliveries n WHERE n.organization = x.organization AND n.rule = x.id)
+    ORDER BY deleted_at LIMIT $2
+) d WHERE r.organization = d.organization AND r.id = d.id
+`
+
+type DeleteOldRulesParams struct {
+	Seconds float64
+	Most    int32
+}
+
+// Those that were deleted, once none of their deliveries is kept.
+func (q *Queries) DeleteOldRules(ctx context.Context, arg DeleteOldRulesParams) (int64, error) {
+	result, err := q.db.Exec(ctx, deleteOldRules, arg.Seconds, arg.Most)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const deleteOldRuns = `-- name: DeleteOldRuns :execrows
 DELETE FROM runs r USING (
     SELECT organization, id FROM runs
@@ -189,6 +255,28 @@ type DeleteOldRunsParams struct {
 // With all that they have. A route's ordinals are kept with the route.
 func (q *Queries) DeleteOldRuns(ctx context.Context, arg DeleteOldRunsParams) (int64, error) {
 	result, err := q.db.Exec(ctx, deleteOldRuns, arg.Seconds, arg.Most)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
+const deleteOldSchedules = `-- name: DeleteOldSchedules :execrows
+DELETE FROM schedules s USING (
+    SELECT organization, id FROM schedules x WHERE deleted_at < now() - make_interval(secs => $1::float8)
+        AND NOT EXISTS (SELECT FROM schedule_occurrences o WHERE o.organization = x.organization AND o.schedule = x.id)
+    ORDER BY deleted_at LIMIT $2
+) d WHERE s.organization = d.organization AND s.id = d.id
+`
+
+type DeleteOldSchedulesParams struct {
+	Seconds float64
+	Most    int32
+}
+
+// Those that were deleted, once none of their occurrences is kept.
+func (q *Queries) DeleteOldSchedules(ctx context.Context, arg DeleteOldSchedulesParams) (int64, error) {
+	result, err := q.db.Exec(ctx, deleteOldSchedules, arg.Seconds, arg.Most)
 	if err != nil {
 		return 0, err
 	}
