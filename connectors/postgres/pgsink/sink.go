@@ -152,13 +152,16 @@ func open(ctx context.Context, c Config, opt engine.OpenOptions) (*Session, erro
 		}
 		return pg, nil
 	})
-	err := s.with(ctx, "", func(c *conn) error {
-		var err error
-		if s.identity, err = pgconf.Identity(ctx, c.Conn); err != nil {
+	err := s.with(ctx, "", func(pg *conn) error {
+		err := pgconf.RequireSession(ctx, &c.Config, opt, pg.Conn)
+		if err != nil {
 			return err
 		}
-		s.major = pgconf.ServerVersion(c.Conn) / 10000
-		s.ledger, err = findLedger(ctx, c, s.options)
+		if s.identity, err = pgconf.Identity(ctx, pg.Conn); err != nil {
+			return err
+		}
+		s.major = pgconf.ServerVersion(pg.Conn) / 10000
+		s.ledger, err = findLedger(ctx, pg, s.options)
 		return err
 	})
 	if err != nil {

@@ -48,7 +48,7 @@ func (*Source) Spec() engine.Spec {
 			"Tables that inherit without being partitions are read without their children, which are resources of their own.",
 			"PostgreSQL 13 can't read block ranges: there a snapshot of a table with a key is read by key ranges, and one without a key in one piece.",
 			"Databases with the encoding SQL_ASCII are refused.",
-			"Connections through a pooler work in session mode.",
+			"A pooler must work in session mode; one that shares sessions between transactions is refused.",
 		},
 	}
 }
@@ -69,6 +69,9 @@ func (*Source) Open(ctx context.Context, cfg engine.Config, opt engine.OpenOptio
 	s := &Session{cfg: c, opt: opt, idle: []*pgx.Conn{conn}, version: pgconf.ServerVersion(conn), buffers: newBuffers(opt.Slots)}
 	if s.version < oldest {
 		err := engine.Permanentf("upgrade the server", "the server is PostgreSQL %d; 13 is the oldest that can be read", s.version/10000)
+		return nil, errors.Join(err, s.Close(ctx))
+	}
+	if err := pgconf.RequireSession(ctx, c, opt, conn); err != nil {
 		return nil, errors.Join(err, s.Close(ctx))
 	}
 	if s.identity, err = pgconf.Identity(ctx, conn); err != nil {
