@@ -66,7 +66,8 @@ func deliver(ctx context.Context, tx Tx, rules []notify.Rule, events ...notify.E
 				return fmt.Errorf("write a delivery of %s: %w", e.Key, err)
 			}
 			if n > 0 {
-				tx.Hint(Hint{Kind: HintDelivery, Organization: tx.Organization()})
+				tx.Hint(Hint{Kind: HintDelivery, Organization: tx.Organization(), Object: d.ID})
+				tx.owe()
 			}
 		}
 	}
@@ -97,6 +98,7 @@ func (n *Notifications) CreateRule(ctx context.Context, a control.Actor, r notif
 			return err
 		}
 		tx.Hint(Hint{Kind: HintDelivery, Organization: a.Organization})
+		tx.owe()
 		return auditRule(ctx, tx, a, "rule.create", nil, &out)
 	})
 	return out, err
@@ -122,6 +124,7 @@ func (n *Notifications) UpdateRule(ctx context.Context, a control.Actor, action 
 			return err
 		}
 		tx.Hint(Hint{Kind: HintDelivery, Organization: a.Organization})
+		tx.owe()
 		return auditRule(ctx, tx, a, action, &before, &out)
 	})
 	return out, err

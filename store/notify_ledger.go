@@ -137,6 +137,7 @@ func (n *Notifications) ReplayDelivery(ctx context.Context, a control.Actor, id 
 			return err
 		}
 		tx.Hint(Hint{Kind: HintDelivery, Organization: a.Organization, Object: id})
+		tx.owe()
 		return audit(ctx, tx, control.AuditEntry{Actor: a, Action: "delivery.replay", Kind: "delivery", Object: id})
 	})
 	return out, err
@@ -221,6 +222,9 @@ func (n *Notifications) SettleDelivery(ctx context.Context, r notify.DeliveryRef
 		})
 		if err != nil || changed == 0 {
 			return err
+		}
+		if d.State == notify.Pending {
+			tx.owe()
 		}
 		return tx.Q().InsertDeliveryAttempt(ctx, db.InsertDeliveryAttemptParams{
 			Organization: r.Organization, Delivery: r.Delivery, Claim: claim, Number: int32(at.Number), At: at.At,

@@ -47,6 +47,10 @@ type Config struct {
 	// Hints gets the hints of committed transactions, instead of the processes that
 	// listen; it must not block. Nil: they are sent as notifications.
 	Hints func(Hint)
+	// Timed: a platform wakes us when something falls due, and not this process. The
+	// next firings of schedules are then recorded as operations, and whatever falls
+	// due later arms the sweep, which sets the platform's alarm (P23).
+	Timed bool
 	// ApplicationName is shown in pg_stat_activity. Empty means "tranship".
 	ApplicationName string
 	// Logger gets what no caller is told, such as a retried transaction. Nil

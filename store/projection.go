@@ -264,6 +264,7 @@ func (f *folds) tell(ctx context.Context, tx Tx) error {
 		}
 		if n > 0 {
 			tx.Hint(Hint{Kind: HintDelivery, Organization: tx.Organization()})
+			tx.owe()
 		}
 	}
 	return nil
@@ -315,6 +316,9 @@ func (n *Notifications) Watch(ctx context.Context, r notify.RuleRef, now time.Ti
 		found, next := look(rule, watched)
 		if err := deliver(ctx, tx, []notify.Rule{rule}, found...); err != nil {
 			return err
+		}
+		if !next.IsZero() {
+			tx.owe()
 		}
 		return q.SetWatch(ctx, db.SetWatchParams{Organization: r.Organization, ID: r.Rule, WatchAt: orNull(next)})
 	})

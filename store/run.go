@@ -50,6 +50,12 @@ func (d *DB) transact(ctx context.Context, pool *pgxpool.Pool, t txState, fn fun
 			t.rollback(ctx)
 			return false, err
 		}
+		if t.owes {
+			if err := arm(ctx, Tx{&t}); err != nil {
+				t.rollback(ctx)
+				return false, err
+			}
+		}
 		err = t.commit(ctx)
 		if err == nil && d.config.Hints != nil {
 			d.pass(t.hints)

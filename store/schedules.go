@@ -21,6 +21,7 @@ type Schedules struct{ db *DB }
 var (
 	_ schedules.Store  = (*Schedules)(nil)
 	_ schedules.Ledger = (*Schedules)(nil)
+	_ schedules.Wakes  = (*Schedules)(nil)
 )
 
 // Schedules returns the store of schedules.
@@ -58,6 +59,11 @@ func (s *Schedules) CreateSchedule(ctx context.Context, a control.Actor, made sc
 			return err
 		}
 		tx.Hint(Hint{Kind: HintSchedule, Organization: a.Organization, Object: out.ID})
+		if !out.NextAt.IsZero() {
+			if err := moved(ctx, tx, out.ID, 0, row.Revision); err != nil {
+				return err
+			}
+		}
 		return auditSchedule(ctx, tx, a, "schedule.create", nil, &out)
 	})
 	return out, err
@@ -66,7 +72,7 @@ func (s *Schedules) CreateSchedule(ctx context.Context, a control.Actor, made sc
 // UpdateSchedule implements [schedules.Store].
 func (s *Schedules) UpdateSchedule(ctx context.Context, a control.Actor, action string, made schedules.Schedule) (out schedules.Schedule, err error) {
 	err = s.db.Tx(ctx, a.Organization, func(ctx context.Context, tx Tx) error {
-		before, err := lockSchedule(ctx, tx, made.ID, made.Version)
+		before, revision, err := lockSchedule(ctx, tx, made.ID, made.Version)
 		if err != nil {
 			return err
 		}
@@ -87,6 +93,9 @@ func (s *Schedules) UpdateSchedule(ctx context.Context, a control.Actor, action 
 			return err
 		}
 		tx.Hint(Hint{Kind: HintSchedule, Organization: a.Organization, Object: out.ID})
+		if err := moved(ctx, tx, out.ID, revision, row.Revision); err != nil {
+			return err
+		}
 		return auditSchedule(ctx, tx, a, action, &before, &out)
 	})
 	return out, err
@@ -95,11 +104,15 @@ func (s *Schedules) UpdateSchedule(ctx context.Context, a control.Actor, action 
 // DeleteSchedule implements [schedules.Store].
 func (s *Schedules) DeleteSchedule(ctx context.Context, a control.Actor, id uuid.UUID, version int64) error {
 	return s.db.Tx(ctx, a.Organization, func(ctx context.Context, tx Tx) error {
-		before, err := lockSchedule(ctx, tx, id, version)
+		before, revision, err := lockSchedule(ctx, tx, id, version)
 		if err != nil {
 			return err
 		}
-		if err := tx.Q().DeleteSchedule(ctx, db.DeleteScheduleParams{Organization: a.Organization, ID: id}); err != nil {
+		now, err := tx.Q().DeleteSchedule(ctx, db.DeleteScheduleParams{Organization: a.Organization, ID: id})
+		if err != nil {
+			return err
+		}
+		if err := moved(ctx, tx, id, revision, now); err != nil {
 			return err
 		}
 		if err := tx.Q().DropOccurrences(ctx, db.DropOccurrencesParams{Organization: a.Organization, Schedule: id}); err != nil {
@@ -109,16 +122,18 @@ func (s *Schedules) DeleteSchedule(ctx context.Context, a control.Actor, id uuid
 	})
 }
 
-// lockSchedule locks a schedule at a version; 0: whatever stands.
-func lockSchedule(ctx context.Context, tx Tx, id uuid.UUID, version int64) (schedules.Schedule, error) {
+// lockSchedule locks a schedule at a version (0: whatever stands), and returns it
+// with its revision.
+func lockSchedule(ctx context.Context, tx Tx, id uuid.UUID, version int64) (schedules.Schedule, int64, error) {
 	row, err := tx.Q().LockSchedule(ctx, db.LockScheduleParams{Organization: tx.Organization(), ID: id})
 	if err != nil {
-		return schedules.Schedule{}, scheduleError(err, id)
+		return schedules.Schedule{}, 0, scheduleError(err, id)
 	}
 	if version != 0 && row.Version != version {
-		return schedules.Schedule{}, &control.StaleVersionError{Kind: "schedule", Ref: id.String(), Given: version, Current: row.Version}
+		return schedules.Schedule{}, 0, &control.StaleVersionError{Kind: "schedule", Ref: id.String(), Given: version, Current: row.Version}
 	}
-	return scheduleOf(row)
+	s, err := scheduleOf(row)
+	return s, row.Revision, err
 }
 
 // GetSchedule implements [schedules.Store].

@@ -49,6 +49,19 @@ func (s *Schedules) DueOccurrences(ctx context.Context, now time.Time, limit int
 	return out, err
 }
 
+// DueOccurrencesOf implements [schedules.Ledger].
+func (s *Schedules) DueOccurrencesOf(ctx context.Context, r schedules.Ref, now time.Time, limit int) (out []schedules.OccurrenceRef, err error) {
+	err = s.db.Tx(ctx, r.Organization, func(ctx context.Context, tx Tx) error {
+		instants, err := tx.Q().DueOccurrencesOf(ctx, db.DueOccurrencesOfParams{Organization: r.Organization, Schedule: r.Schedule, Now: now, Count: int32(limit)})
+		out = nil
+		for _, at := range instants {
+			out = append(out, schedules.OccurrenceRef{Ref: r, Instant: at.UTC()})
+		}
+		return err
+	})
+	return out, err
+}
+
 // Advance implements [schedules.Ledger].
 func (s *Schedules) Advance(ctx context.Context, r schedules.Ref, now time.Time, decide func(schedules.Schedule) (schedules.Step, error)) error {
 	return s.db.Tx(ctx, r.Organization, func(ctx context.Context, tx Tx) error {
@@ -78,10 +91,14 @@ func (s *Schedules) Advance(ctx context.Context, r schedules.Ref, now time.Time,
 				return err
 			}
 		}
-		return q.AdvanceSchedule(ctx, db.AdvanceScheduleParams{
+		revision, err := q.AdvanceSchedule(ctx, db.AdvanceScheduleParams{
 			Organization: r.Organization, ID: r.Schedule, State: string(step.State),
 			NextInstant: orNull(step.NextInstant), NextAt: orNull(step.NextAt), LastInstant: orNull(last),
 		})
+		if err != nil {
+			return err
+		}
+		return moved(ctx, tx, r.Schedule, row.Revision, revision)
 	})
 }
 
@@ -91,8 +108,14 @@ func insertOccurrence(ctx context.Context, tx Tx, s schedules.Schedule, o schedu
 		Reason: o.Reason, Detail: o.Detail, Missed: int32(o.Missed), CatchingUp: o.CatchingUp,
 		DueAt: orNull(o.DueAt), ConcludedAt: orNull(o.ConcludedAt),
 	})
-	if err != nil || n == 0 || o.State != schedules.OccurrenceSkipped {
+	if err != nil || n == 0 {
 		return err
+	}
+	if o.State == schedules.OccurrenceDue {
+		tx.owe()
+	}
+	if o.State != schedules.OccurrenceSkipped {
+		return nil
 	}
 	return raise(ctx, tx, schedules.MissedAlert(s, o).Event(s, o.Instant, now))
 }
@@ -109,6 +132,9 @@ func (s *Schedules) Park(ctx context.Context, r schedules.Ref, reason string, no
 		}
 		parked, err := scheduleOf(row)
 		if err != nil {
+			return err
+		}
+		if err := moved(ctx, tx, r.Schedule, row.Revision-1, row.Revision); err != nil {
 			return err
 		}
 		return raise(ctx, tx, schedules.ParkedAlert(parked).Event(parked, now, now))
@@ -184,6 +210,7 @@ func (s *Schedules) Conclude(ctx context.Context, r schedules.OccurrenceRef, o s
 		}
 		if o.State == schedules.OccurrenceDue {
 			params.DueAt = orNull(o.DueAt)
+			tx.owe()
 			tx.Hint(Hint{Kind: HintSchedule, Organization: r.Organization, Object: r.Schedule})
 		}
 		if err := q.ConcludeOccurrence(ctx, params); err != nil || alert == nil {
@@ -243,7 +270,9 @@ func (s *Schedules) Release(ctx context.Context, organization, pipeline uuid.UUI
 		if err != nil {
 			return err
 		}
-		released = len(rows) > 0
+		if released = len(rows) > 0; released {
+			tx.owe()
+		}
 		for _, r := range rows {
 			tx.Hint(Hint{Kind: HintSchedule, Organization: organization, Object: r.Schedule})
 		}

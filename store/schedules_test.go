@@ -99,7 +99,7 @@ type scheduling struct {
 
 type noScheduler struct{}
 
-func (noScheduler) Arm(context.Context, schedules.Ref, time.Time) error { return nil }
+func (noScheduler) Moved(context.Context, schedules.Ref) error { return nil }
 
 func newScheduling(tb testing.TB, d *DB, key, now string) *scheduling {
 	tb.Helper()

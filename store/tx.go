@@ -47,6 +47,8 @@ type txState struct {
 	// single: each statement is a transaction of its own, in one round trip.
 	single bool
 	hints  []Hint
+	// owes: the transaction makes something fall due later.
+	owes bool
 	// caller is who must still be allowed in; nil outside of requests.
 	caller *control.Actor
 }

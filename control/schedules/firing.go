@@ -49,6 +49,14 @@ func (f *Firing) Run(ctx context.Context, now time.Time) error {
 	return errors.Join(f.advance(ctx, now), f.launch(ctx, now))
 }
 
+// Fire fires what is due of one schedule, as Run does of all.
+func (f *Firing) Fire(ctx context.Context, r Ref, now time.Time) error {
+	if err := f.advanceOne(ctx, r, now); err != nil {
+		return fmt.Errorf("advance schedule %s: %w", r.Schedule, err)
+	}
+	return f.launchAll(ctx, now, func() ([]OccurrenceRef, error) { return f.Ledger.DueOccurrencesOf(ctx, r, now, batch) })
+}
+
 // advance turns due schedules into due occurrences.
 func (f *Firing) advance(ctx context.Context, now time.Time) error {
 	var failed []error
@@ -87,13 +95,17 @@ func (f *Firing) advanceOne(ctx context.Context, r Ref, now time.Time) error {
 	return f.Ledger.Park(ctx, r, err.Error(), now)
 }
 
-// launch starts the runs of due occurrences: schedules side by side, the
-// occurrences of one schedule in order.
 func (f *Firing) launch(ctx context.Context, now time.Time) error {
+	return f.launchAll(ctx, now, func() ([]OccurrenceRef, error) { return f.Ledger.DueOccurrences(ctx, now, batch) })
+}
+
+// launchAll starts the runs of due occurrences: schedules side by side, the
+// occurrences of one schedule in order.
+func (f *Firing) launchAll(ctx context.Context, now time.Time, find func() ([]OccurrenceRef, error)) error {
 	tried := map[OccurrenceRef]bool{}
 	var failed error
 	for {
-		refs, err := f.Ledger.DueOccurrences(ctx, now, batch)
+		refs, err := find()
 		if err != nil {
 			return errors.Join(failed, err)
 		}

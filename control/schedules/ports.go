@@ -51,6 +51,8 @@ type Ledger interface {
 	Park(ctx context.Context, r Ref, reason string, now time.Time) error
 	// DueOccurrences returns occurrences that are due, by schedule and instant.
 	DueOccurrences(ctx context.Context, now time.Time, limit int) ([]OccurrenceRef, error)
+	// DueOccurrencesOf returns the due occurrences of one schedule, oldest first.
+	DueOccurrencesOf(ctx context.Context, r Ref, now time.Time, limit int) ([]OccurrenceRef, error)
 	// Claim takes a due occurrence until the given time, when it is due again;
 	// false: it is not due any more. It counts a try.
 	Claim(ctx context.Context, r OccurrenceRef, now, until time.Time) (Occurrence, Schedule, bool, error)
@@ -91,8 +93,8 @@ type Started struct {
 }
 
 // Scheduler wakes the firing at the next instant: in serve a timer in each
-// process, elsewhere a service of the platform.
+// process, elsewhere a service of the platform ([Mirror]).
 type Scheduler interface {
-	// Arm wakes the firing at the time, or before.
-	Arm(ctx context.Context, r Ref, at time.Time) error
+	// Moved tells that a schedule's next firing changed, or that it has none any more.
+	Moved(ctx context.Context, r Ref) error
 }

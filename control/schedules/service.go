@@ -50,7 +50,7 @@ func (s *Service) Create(ctx context.Context, a control.Actor, d Draft) (Schedul
 	if made, err = s.Store.CreateSchedule(ctx, a, made); err != nil {
 		return Schedule{}, err
 	}
-	return made, s.arm(ctx, a, made)
+	return made, s.Scheduler.Moved(ctx, Ref{a.Organization, made.ID})
 }
 
 // Update replaces what a user says of a schedule, if it is still at the version.
@@ -75,7 +75,10 @@ func (s *Service) Delete(ctx context.Context, a control.Actor, id uuid.UUID, ver
 	if err := control.Authorize(a, control.WriteSchedules); err != nil {
 		return err
 	}
-	return s.Store.DeleteSchedule(ctx, a, id, version)
+	if err := s.Store.DeleteSchedule(ctx, a, id, version); err != nil {
+		return err
+	}
+	return s.Scheduler.Moved(ctx, Ref{a.Organization, id})
 }
 
 // Get returns a schedule.
@@ -165,7 +168,7 @@ func (s *Service) save(ctx context.Context, a control.Actor, action string, chan
 	if err != nil {
 		return Schedule{}, err
 	}
-	return changed, s.arm(ctx, a, changed)
+	return changed, s.Scheduler.Moved(ctx, Ref{a.Organization, changed.ID})
 }
 
 // Upcoming is an occurrence that has not been yet.
@@ -279,13 +282,6 @@ func (s *Service) next(made Schedule) (Schedule, error) {
 	}
 	made.NextInstant, made.NextAt = at, fireAt(made.ID, c, at, made.Timing.Jitter)
 	return made, nil
-}
-
-func (s *Service) arm(ctx context.Context, a control.Actor, made Schedule) error {
-	if made.NextAt.IsZero() {
-		return nil
-	}
-	return s.Scheduler.Arm(ctx, Ref{a.Organization, made.ID}, made.NextAt)
 }
 
 func or[T comparable](v, otherwise T) T {

@@ -9,6 +9,14 @@ SELECT disarm()::boolean;
 -- name: HoldDisarmed :one
 SELECT hold_disarmed()::boolean;
 
+-- name: Alarm :one
+SELECT (next_due() IS NOT NULL)::boolean AS owed, coalesce(next_due(), 'epoch')::timestamptz AS due,
+    (alarm_at IS NOT NULL)::boolean AS known, coalesce(nullif(alarm_at, 'infinity'), 'epoch')::timestamptz AS alarm, clock_timestamp()::timestamptz AS now
+FROM arming WHERE name = 'sweep';
+
+-- name: SetAlarm :exec
+UPDATE arming SET alarm_at = coalesce(sqlc.narg('at')::timestamptz, 'infinity') WHERE name = 'sweep';
+
 -- name: InsertRun :exec
 INSERT INTO runs (organization, id, pipeline, title, pipeline_name, pipeline_number, version, route_key, state, trigger, options, policy, slots)
 VALUES (organization(), @id, @pipeline, @title, @pipeline_name, @pipeline_number, @version, @route_key, @state, @trigger, @options, @policy, @slots);

@@ -13,13 +13,14 @@ SELECT * FROM schedules WHERE organization = $1 AND id = $2 AND deleted_at IS NU
 -- name: UpdateSchedule :one
 UPDATE schedules SET name = $3, pipeline = $4, cron = $5, every_seconds = $6, once_at = $7, time_zone = $8, anchor = $9,
     jitter_seconds = $10, overlap = $11, catch_up = $12, catch_up_limit = $13, options = $14, state = $15, reason = $16,
-    next_instant = $17, next_at = $18, version = version + 1, updated_at = now()
+    next_instant = $17, next_at = $18, revision = revision + (next_at IS DISTINCT FROM $18)::integer, version = version + 1, updated_at = now()
 WHERE organization = $1 AND id = $2
 RETURNING *;
 
--- name: DeleteSchedule :exec
-UPDATE schedules SET deleted_at = now(), next_instant = NULL, next_at = NULL, version = version + 1, updated_at = now()
-WHERE organization = $1 AND id = $2;
+-- name: DeleteSchedule :one
+UPDATE schedules SET deleted_at = now(), next_instant = NULL, next_at = NULL, revision = revision + (next_at IS NOT NULL)::integer, version = version + 1, updated_at = now()
+WHERE organization = $1 AND id = $2
+RETURNING revision;
 
 -- name: ListSchedules :many
 SELECT * FROM schedules
@@ -46,9 +47,23 @@ SELECT organization, id FROM schedules WHERE next_at <= @now::timestamptz ORDER 
 SELECT organization, schedule, instant FROM schedule_occurrences
 WHERE state = 'due' AND due_at <= @now::timestamptz ORDER BY due_at, organization, schedule, instant LIMIT @count;
 
--- name: AdvanceSchedule :exec
-UPDATE schedules SET state = $3, next_instant = $4, next_at = $5, last_instant = $6
-WHERE organization = $1 AND id = $2;
+-- name: DueOccurrencesOf :many
+SELECT instant FROM schedule_occurrences
+WHERE organization = $1 AND schedule = $2 AND state = 'due' AND due_at <= @now::timestamptz ORDER BY instant LIMIT @count;
+
+-- name: WakeOf :one
+-- Of deleted ones too: they have no next firing.
+SELECT revision, next_at FROM schedules WHERE organization = $1 AND id = $2;
+
+-- name: Wakes :many
+SELECT organization, id, revision, next_at::timestamptz AS next_at FROM schedules
+WHERE next_at IS NOT NULL AND (organization, id) > (@after_organization::uuid, @after::uuid)
+ORDER BY organization, id LIMIT @count;
+
+-- name: AdvanceSchedule :one
+UPDATE schedules SET state = $3, next_instant = $4, next_at = $5, last_instant = $6, revision = revision + (next_at IS DISTINCT FROM $5)::integer
+WHERE organization = $1 AND id = $2
+RETURNING revision;
 
 -- name: InsertOccurrence :execrows
 INSERT INTO schedule_occurrences (organization, schedule, instant, pipeline, state, reason, detail, missed, catching_up, due_at, concluded_at)
@@ -56,7 +71,7 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
 ON CONFLICT DO NOTHING;
 
 -- name: ParkSchedule :one
-UPDATE schedules SET state = 'parked', reason = $3, next_instant = NULL, next_at = NULL, version = version + 1, updated_at = now()
+UPDATE schedules SET state = 'parked', reason = $3, next_instant = NULL, next_at = NULL, revision = revision + 1, version = version + 1, updated_at = now()
 WHERE organization = $1 AND id = $2 AND state = 'active' AND deleted_at IS NULL
 RETURNING *;
 

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/tranship-io/tranship/control"
 	"github.com/tranship-io/tranship/control/runs"
@@ -48,8 +47,8 @@ func (i intake) Start(ctx context.Context, a control.Actor, req schedules.StartR
 // scheduler wakes this process's timer; the others are told by a hint.
 type scheduler struct{ timer *timer.Timer }
 
-// Arm implements [schedules.Scheduler].
-func (s scheduler) Arm(context.Context, schedules.Ref, time.Time) error {
+// Moved implements [schedules.Scheduler].
+func (s scheduler) Moved(context.Context, schedules.Ref) error {
 	s.timer.Nudge()
 	return nil
 }

@@ -112,6 +112,33 @@ func (q *Queries) AdmitOffers(ctx context.Context, arg AdmitOffersParams) ([]Adm
 	return items, nil
 }
 
+const alarm = `-- name: Alarm :one
+SELECT (next_due() IS NOT NULL)::boolean AS owed, coalesce(next_due(), 'epoch')::timestamptz AS due,
+    (alarm_at IS NOT NULL)::boolean AS known, coalesce(nullif(alarm_at, 'infinity'), 'epoch')::timestamptz AS alarm, clock_timestamp()::timestamptz AS now
+FROM arming WHERE name = 'sweep'
+`
+
+type AlarmRow struct {
+	Owed  bool
+	Due   time.Time
+	Known bool
+	Alarm time.Time
+	Now   time.Time
+}
+
+func (q *Queries) Alarm(ctx context.Context) (AlarmRow, error) {
+	row := q.db.QueryRow(ctx, alarm)
+	var i AlarmRow
+	err := row.Scan(
+		&i.Owed,
+		&i.Due,
+		&i.Known,
+		&i.Alarm,
+		&i.Now,
+	)
+	return i, err
+}
+
 const applyChange = `-- name: ApplyChange :execrows
 UPDATE runs SET state = $1, desired = $2, resumable = $3, error = $4, error_class = $5, hint = $6,
     failures = $7, interruptions = $8, asked_at = CASE WHEN desired = $2 THEN asked_at ELSE clock_timestamp() END,
@@ -947,6 +974,15 @@ func (q *Queries) RunTotals(ctx context.Context, run uuid.UUID) (RunTotalsRow, e
 	var i RunTotalsRow
 	err := row.Scan(&i.Read, &i.Written, &i.Bytes)
 	return i, err
+}
+
+const setAlarm = `-- name: SetAlarm :exec
+UPDATE arming SET alarm_at = coalesce($1::timestamptz, 'infinity') WHERE name = 'sweep'
+`
+
+func (q *Queries) SetAlarm(ctx context.Context, at *time.Time) error {
+	_, err := q.db.Exec(ctx, setAlarm, at)
+	return err
 }
 
 const splitsOfResources = `-- name: SplitsOfResources :many

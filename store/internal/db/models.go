@@ -31,6 +31,7 @@ type Arming struct {
 	Armed      bool
 	Admissions int64
 	ChangedAt  time.Time
+	AlarmAt    *time.Time
 }
 
 type Artifact struct {
@@ -508,6 +509,7 @@ type Schedule struct {
 	CreatedAt     time.Time
 	UpdatedAt     time.Time
 	DeletedAt     *time.Time
+	Revision      int64
 }
 
 type ScheduleOccurrence struct {

@@ -13,9 +13,10 @@ import (
 	"github.com/google/uuid"
 )
 
-const advanceSchedule = `-- name: AdvanceSchedule :exec
-UPDATE schedules SET state = $3, next_instant = $4, next_at = $5, last_instant = $6
+const advanceSchedule = `-- name: AdvanceSchedule :one
+UPDATE schedules SET state = $3, next_instant = $4, next_at = $5, last_instant = $6, revision = revision + (next_at IS DISTINCT FROM $5)::integer
 WHERE organization = $1 AND id = $2
+RETURNING revision
 `
 
 type AdvanceScheduleParams struct {
@@ -27,8 +28,8 @@ type AdvanceScheduleParams struct {
 	LastInstant  *time.Time
 }
 
-func (q *Queries) AdvanceSchedule(ctx context.Context, arg AdvanceScheduleParams) error {
-	_, err := q.db.Exec(ctx, advanceSchedule,
+func (q *Queries) AdvanceSchedule(ctx context.Context, arg AdvanceScheduleParams) (int64, error) {
+	row := q.db.QueryRow(ctx, advanceSchedule,
 		arg.Organization,
 		arg.ID,
 		arg.State,
@@ -36,7 +37,9 @@ func (q *Queries) AdvanceSchedule(ctx context.Context, arg AdvanceScheduleParams
 		arg.NextAt,
 		arg.LastInstant,
 	)
-	return err
+	var revision int64
+	err := row.Scan(&revision)
+	return revision, err
 }
 
 const claimOccurrence = `-- name: ClaimOccurrence :one
@@ -140,9 +143,10 @@ func (q *Queries) CountQueued(ctx context.Context, arg CountQueuedParams) (int64
 	return count, err
 }
 
-const deleteSchedule = `-- name: DeleteSchedule :exec
-UPDATE schedules SET deleted_at = now(), next_instant = NULL, next_at = NULL, version = version + 1, updated_at = now()
+const deleteSchedule = `-- name: DeleteSchedule :one
+UPDATE schedules SET deleted_at = now(), next_instant = NULL, next_at = NULL, revision = revision + (next_at IS NOT NULL)::integer, version = version + 1, updated_at = now()
 WHERE organization = $1 AND id = $2
+RETURNING revision
 `
 
 type DeleteScheduleParams struct {
@@ -150,9 +154,11 @@ type DeleteScheduleParams struct {
 	ID           uuid.UUID
 }
 
-func (q *Queries) DeleteSchedule(ctx context.Context, arg DeleteScheduleParams) error {
-	_, err := q.db.Exec(ctx, deleteSchedule, arg.Organization, arg.ID)
-	return err
+func (q *Queries) DeleteSchedule(ctx context.Context, arg DeleteScheduleParams) (int64, error) {
+	row := q.db.QueryRow(ctx, deleteSchedule, arg.Organization, arg.ID)
+	var revision int64
+	err := row.Scan(&revision)
+	return revision, err
 }
 
 const dropOccurrences = `-- name: DropOccurrences :exec
@@ -206,6 +212,43 @@ func (q *Queries) DueOccurrences(ctx context.Context, arg DueOccurrencesParams) 
 	return items, nil
 }
 
+const dueOccurrencesOf = `-- name: DueOccurrencesOf :many
+SELECT instant FROM schedule_occurrences
+WHERE organization = $1 AND schedule = $2 AND state = 'due' AND due_at <= $3::timestamptz ORDER BY instant LIMIT $4
+`
+
+type DueOccurrencesOfParams struct {
+	Organization uuid.UUID
+	Schedule     uuid.UUID
+	Now          time.Time
+	Count        int32
+}
+
+func (q *Queries) DueOccurrencesOf(ctx context.Context, arg DueOccurrencesOfParams) ([]time.Time, error) {
+	rows, err := q.db.Query(ctx, dueOccurrencesOf,
+		arg.Organization,
+		arg.Schedule,
+		arg.Now,
+		arg.Count,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []time.Time
+	for rows.Next() {
+		var instant time.Time
+		if err := rows.Scan(&instant); err != nil {
+			return nil, err
+		}
+		items = append(items, instant)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const dueSchedules = `-- name: DueSchedules :many
 SELECT organization, id FROM schedules WHERE next_at <= $1::timestamptz ORDER BY next_at LIMIT $2
 `
@@ -241,7 +284,7 @@ func (q *Queries) DueSchedules(ctx context.Context, arg DueSchedulesParams) ([]D
 }
 
 const getSchedule = `-- name: GetSchedule :one
-SELECT organization, id, name, pipeline, cron, every_seconds, once_at, time_zone, anchor, jitter_seconds, overlap, catch_up, catch_up_limit, options, state, reason, version, next_instant, next_at, last_instant, created_at, updated_at, deleted_at FROM schedules WHERE organization = $1 AND id = $2 AND deleted_at IS NULL
+SELECT organization, id, name, pipeline, cron, every_seconds, once_at, time_zone, anchor, jitter_seconds, overlap, catch_up, catch_up_limit, options, state, reason, version, next_instant, next_at, last_instant, created_at, updated_at, deleted_at, revision FROM schedules WHERE organization = $1 AND id = $2 AND deleted_at IS NULL
 `
 
 type GetScheduleParams struct {
@@ -276,6 +319,7 @@ func (q *Queries) GetSchedule(ctx context.Context, arg GetScheduleParams) (Sched
 		&i.CreatedAt,
 		&i.UpdatedAt,
 		&i.DeletedAt,
+		&i.Revision,
 	)
 	return i, err
 }
@@ -341,7 +385,7 @@ const insertSchedule = `-- name: InsertSchedule :one
 INSERT INTO schedules (organization, id, name, pipeline, cron, every_seconds, once_at, time_zone, anchor, jitter_seconds,
     overlap, catch_up, catch_up_limit, options, state, reason, next_instant, next_at)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
-RETURNING organization, id, name, pipeline, cron, every_seconds, once_at, time_zone, anchor, jitter_seconds, overlap, catch_up, catch_up_limit, options, state, reason, version, next_instant, next_at, last_instant, created_at, updated_at, deleted_at
+RETURNING organization, id, name, pipeline, cron, every_seconds, once_at, time_zone, anchor, jitter_seconds, overlap, catch_up, catch_up_limit, options, state, reason, version, next_instant, next_at, last_instant, created_at, updated_at, deleted_at, revision
 `
 
 type InsertScheduleParams struct {
@@ -411,6 +455,7 @@ func (q *Queries) InsertSchedule(ctx context.Context, arg InsertScheduleParams) 
 		&i.CreatedAt,
 		&i.UpdatedAt,
 		&i.DeletedAt,
+		&i.Revision,
 	)
 	return i, err
 }
@@ -470,7 +515,7 @@ func (q *Queries) ListOccurrences(ctx context.Context, arg ListOccurrencesParams
 }
 
 const listSchedules = `-- name: ListSchedules :many
-SELECT organization, id, name, pipeline, cron, every_seconds, once_at, time_zone, anchor, jitter_seconds, overlap, catch_up, catch_up_limit, options, state, reason, version, next_instant, next_at, last_instant, created_at, updated_at, deleted_at FROM schedules
+SELECT organization, id, name, pipeline, cron, every_seconds, once_at, time_zone, anchor, jitter_seconds, overlap, catch_up, catch_up_limit, options, state, reason, version, next_instant, next_at, last_instant, created_at, updated_at, deleted_at, revision FROM schedules
 WHERE organization = $1 AND deleted_at IS NULL AND id > $2
   AND ($3::uuid IS NULL OR pipeline = $3)
   AND ($4::text IS NULL OR state = $4)
@@ -524,6 +569,7 @@ func (q *Queries) ListSchedules(ctx context.Context, arg ListSchedulesParams) ([
 			&i.CreatedAt,
 			&i.UpdatedAt,
 			&i.DeletedAt,
+			&i.Revision,
 		); err != nil {
 			return nil, err
 		}
@@ -584,7 +630,7 @@ func (q *Queries) LockPipelineQueue(ctx context.Context, arg LockPipelineQueuePa
 }
 
 const lockSchedule = `-- name: LockSchedule :one
-SELECT organization, id, name, pipeline, cron, every_seconds, once_at, time_zone, anchor, jitter_seconds, overlap, catch_up, catch_up_limit, options, state, reason, version, next_instant, next_at, last_instant, created_at, updated_at, deleted_at FROM schedules WHERE organization = $1 AND id = $2 AND deleted_at IS NULL FOR NO KEY UPDATE
+SELECT organization, id, name, pipeline, cron, every_seconds, once_at, time_zone, anchor, jitter_seconds, overlap, catch_up, catch_up_limit, options, state, reason, version, next_instant, next_at, last_instant, created_at, updated_at, deleted_at, revision FROM schedules WHERE organization = $1 AND id = $2 AND deleted_at IS NULL FOR NO KEY UPDATE
 `
 
 type LockScheduleParams struct {
@@ -619,6 +665,7 @@ func (q *Queries) LockSchedule(ctx context.Context, arg LockScheduleParams) (Sch
 		&i.CreatedAt,
 		&i.UpdatedAt,
 		&i.DeletedAt,
+		&i.Revision,
 	)
 	return i, err
 }
@@ -672,9 +719,9 @@ func (q *Queries) NextScheduleDue(ctx context.Context, after time.Time) ([]time.
 }
 
 const parkSchedule = `-- name: ParkSchedule :one
-UPDATE schedules SET state = 'parked', reason = $3, next_instant = NULL, next_at = NULL, version = version + 1, updated_at = now()
+UPDATE schedules SET state = 'parked', reason = $3, next_instant = NULL, next_at = NULL, revision = revision + 1, version = version + 1, updated_at = now()
 WHERE organization = $1 AND id = $2 AND state = 'active' AND deleted_at IS NULL
-RETURNING organization, id, name, pipeline, cron, every_seconds, once_at, time_zone, anchor, jitter_seconds, overlap, catch_up, catch_up_limit, options, state, reason, version, next_instant, next_at, last_instant, created_at, updated_at, deleted_at
+RETURNING organization, id, name, pipeline, cron, every_seconds, once_at, time_zone, anchor, jitter_seconds, overlap, catch_up, catch_up_limit, options, state, reason, version, next_instant, next_at, last_instant, created_at, updated_at, deleted_at, revision
 `
 
 type ParkScheduleParams struct {
@@ -710,6 +757,7 @@ func (q *Queries) ParkSchedule(ctx context.Context, arg ParkScheduleParams) (Sch
 		&i.CreatedAt,
 		&i.UpdatedAt,
 		&i.DeletedAt,
+		&i.Revision,
 	)
 	return i, err
 }
@@ -757,9 +805,9 @@ func (q *Queries) ReleaseOccurrences(ctx context.Context, arg ReleaseOccurrences
 const updateSchedule = `-- name: UpdateSchedule :one
 UPDATE schedules SET name = $3, pipeline = $4, cron = $5, every_seconds = $6, once_at = $7, time_zone = $8, anchor = $9,
     jitter_seconds = $10, overlap = $11, catch_up = $12, catch_up_limit = $13, options = $14, state = $15, reason = $16,
-    next_instant = $17, next_at = $18, version = version + 1, updated_at = now()
+    next_instant = $17, next_at = $18, revision = revision + (next_at IS DISTINCT FROM $18)::integer, version = version + 1, updated_at = now()
 WHERE organization = $1 AND id = $2
-RETURNING organization, id, name, pipeline, cron, every_seconds, once_at, time_zone, anchor, jitter_seconds, overlap, catch_up, catch_up_limit, options, state, reason, version, next_instant, next_at, last_instant, created_at, updated_at, deleted_at
+RETURNING organization, id, name, pipeline, cron, every_seconds, once_at, time_zone, anchor, jitter_seconds, overlap, catch_up, catch_up_limit, options, state, reason, version, next_instant, next_at, last_instant, created_at, updated_at, deleted_at, revision
 `
 
 type UpdateScheduleParams struct {
@@ -829,6 +877,73 @@ func (q *Queries) UpdateSchedule(ctx context.Context, arg UpdateScheduleParams) 
 		&i.CreatedAt,
 		&i.UpdatedAt,
 		&i.DeletedAt,
+		&i.Revision,
 	)
 	return i, err
+}
+
+const wakeOf = `-- name: WakeOf :one
+SELECT revision, next_at FROM schedules WHERE organization = $1 AND id = $2
+`
+
+type WakeOfParams struct {
+	Organization uuid.UUID
+	ID           uuid.UUID
+}
+
+type WakeOfRow struct {
+	Revision int64
+	NextAt   *time.Time
+}
+
+// Of deleted ones too: they have no next firing.
+func (q *Queries) WakeOf(ctx context.Context, arg WakeOfParams) (WakeOfRow, error) {
+	row := q.db.QueryRow(ctx, wakeOf, arg.Organization, arg.ID)
+	var i WakeOfRow
+	err := row.Scan(&i.Revision, &i.NextAt)
+	return i, err
+}
+
+const wakes = `-- name: Wakes :many
+SELECT organization, id, revision, next_at::timestamptz AS next_at FROM schedules
+WHERE next_at IS NOT NULL AND (organization, id) > ($1::uuid, $2::uuid)
+ORDER BY organization, id LIMIT $3
+`
+
+type WakesParams struct {
+	AfterOrganization uuid.UUID
+	After             uuid.UUID
+	Count             int32
+}
+
+type WakesRow struct {
+	Organization uuid.UUID
+	ID           uuid.UUID
+	Revision     int64
+	NextAt       time.Time
+}
+
+func (q *Queries) Wakes(ctx context.Context, arg WakesParams) ([]WakesRow, error) {
+	rows, err := q.db.Query(ctx, wakes, arg.AfterOrganization, arg.After, arg.Count)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []WakesRow
+	for rows.Next() {
+		var i WakesRow
+		if err := rows.Scan(
+			&i.Organization,
+			&i.ID,
+			&i.Revision,
+			&i.NextAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
