@@ -36,6 +36,7 @@ const (
 	TypeRateLimited        Type = "rate.limited"
 	TypeRetry              Type = "retry.scheduled"
 	TypeReceiptIssued      Type = "receipt.issued"
+	TypeOccurrenceSkipped  Type = "occurrence.skipped"
 )
 
 // RunRequested: a run was accepted.
@@ -89,6 +90,16 @@ type RunAsked struct {
 	// For is "pause" or "cancel", or "run" for a pause that is taken back.
 	For string `json:"for"`
 	By  string `json:"by"`
+}
+
+// OccurrenceSkipped: an occurrence of a schedule was skipped because of this run.
+type OccurrenceSkipped struct {
+	ScheduleID string    `json:"schedule_id"`
+	Schedule   string    `json:"schedule"`
+	Instant    time.Time `json:"instant"`
+	// Reason is as in the occurrence: overlap, paused_run or queue_full; overlap or
+	// paused_run of an occurrence whose other routes were started, too.
+	Reason string `json:"reason"`
 }
 
 // RunResumed: a paused or failed run goes on from its checkpoints.
@@ -309,6 +320,7 @@ func (RunFailed) FactType() (Type, int)          { return TypeRunFailed, 1 }
 func (RunPaused) FactType() (Type, int)          { return TypeRunPaused, 1 }
 func (RunCanceled) FactType() (Type, int)        { return TypeRunCanceled, 1 }
 func (RunScheduled) FactType() (Type, int)       { return TypeRunScheduled, 1 }
+func (OccurrenceSkipped) FactType() (Type, int)  { return TypeOccurrenceSkipped, 1 }
 func (RunAsked) FactType() (Type, int)           { return TypeRunAsked, 1 }
 func (RunResumed) FactType() (Type, int)         { return TypeRunResumed, 1 }
 func (AttemptFailed) FactType() (Type, int)      { return TypeAttemptFailed, 1 }
@@ -343,6 +355,7 @@ var registry = map[Type]func() Payload{
 	TypeRunPaused:          func() Payload { return new(RunPaused) },
 	TypeRunCanceled:        func() Payload { return new(RunCanceled) },
 	TypeRunScheduled:       func() Payload { return new(RunScheduled) },
+	TypeOccurrenceSkipped:  func() Payload { return new(OccurrenceSkipped) },
 	TypeRunAsked:           func() Payload { return new(RunAsked) },
 	TypeRunResumed:         func() Payload { return new(RunResumed) },
 	TypeAttemptFailed:      func() Payload { return new(AttemptFailed) },

@@ -43,14 +43,15 @@ func rebuild(ctx context.Context, tx Tx, a control.Actor, id uuid.UUID) error {
 			Code: "facts_dropped", Message: fmt.Sprintf("retention has dropped the facts of %d runs, so their history cannot be made anew", lacking),
 		}
 	}
+	// Relays come before history in the order of locks.
+	if err := q.RelayAgain(ctx, organization); err != nil {
+		return fmt.Errorf("pass all facts on again: %w", err)
+	}
 	if err := q.ResetHistory(ctx, organization); err != nil {
 		return fmt.Errorf("empty the history: %w", err)
 	}
 	if err := errors.Join(q.ResetResources(ctx, organization), q.ResetCosts(ctx, organization), q.ResetMetrics(ctx, organization)); err != nil {
 		return fmt.Errorf("empty the read models: %w", err)
-	}
-	if err := q.RelayAgain(ctx, organization); err != nil {
-		return fmt.Errorf("pass all facts on again: %w", err)
 	}
 	if err := audit(ctx, tx, control.AuditEntry{Actor: a, Action: "metrics.rebuild", Kind: "metrics", Object: id}); err != nil {
 		return err

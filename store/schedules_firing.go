@@ -9,8 +9,10 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/tranship-io/tranship/control/notify"
+	"github.com/tranship-io/tranship/control/runs"
 	"github.com/tranship-io/tranship/control/schedules"
+	"github.com/tranship-io/tranship/engine"
+	"github.com/tranship-io/tranship/events"
 	"github.com/tranship-io/tranship/store/internal/db"
 )
 
@@ -184,14 +186,8 @@ func (s *Schedules) Conclude(ctx context.Context, r schedules.OccurrenceRef, o s
 			return err
 		}
 		if o.State == schedules.OccurrenceQueued {
-			if o, err = queueOccurrence(ctx, tx, row, o, queueLimit, now); err != nil {
+			if o, alert, err = queueOccurrence(ctx, tx, row, o, alert, queueLimit, now); err != nil {
 				return err
-			}
-			switch o.State {
-			case schedules.OccurrenceDue:
-				alert = nil
-			case schedules.OccurrenceSkipped:
-				alert = &schedules.Alert{Type: notify.ScheduleSkipped, Message: o.Detail}
 			}
 		}
 		busy, err := json.Marshal(o.Busy)
@@ -227,36 +223,60 @@ func (s *Schedules) Conclude(ctx context.Context, r schedules.OccurrenceRef, o s
 		if err != nil {
 			return err
 		}
-		return raise(ctx, tx, alert.Event(of, r.Instant, now))
+		told, err := tellRun(ctx, tx, alert.Run, alert.Fact(of, r.Instant))
+		if err != nil {
+			return err
+		}
+		if err := raise(ctx, tx, alert.Event(of, r.Instant, now)); err != nil || !told {
+			return err
+		}
+		return arm(ctx, tx)
 	})
+}
+
+// tellRun adds a fact, unless it is nil, to a run that is open: one that is over
+// has told all.
+func tellRun(ctx context.Context, tx Tx, run uuid.UUID, p events.Payload) (bool, error) {
+	if p == nil {
+		return false, nil
+	}
+	state, err := tx.Q().LockControlRun(ctx, run)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return false, nil
+	}
+	if err != nil || !runs.Active(engine.RunState(state)) {
+		return false, err
+	}
+	tx.Hint(Hint{Kind: HintFacts, Organization: tx.Organization(), Object: run})
+	return true, tx.AddFact(ctx, run, p)
 }
 
 // queueOccurrence decides about an occurrence that found its pipeline busy. The
 // lock is the one that Release takes: either this sees that the run has ended, or
 // that Release, which comes after the run's end, sees this one queued.
-func queueOccurrence(ctx context.Context, tx Tx, row db.ScheduleOccurrence, o schedules.Occurrence, limit int, now time.Time) (schedules.Occurrence, error) {
+func queueOccurrence(ctx context.Context, tx Tx, row db.ScheduleOccurrence, o schedules.Occurrence, alert *schedules.Alert, limit int, now time.Time) (schedules.Occurrence, *schedules.Alert, error) {
 	q := tx.Q()
 	if err := q.LockPipelineQueue(ctx, db.LockPipelineQueueParams{Organization: row.Organization, Pipeline: row.Pipeline}); err != nil {
-		return o, err
+		return o, nil, err
 	}
 	open, err := q.HasOpenRun(ctx, db.HasOpenRunParams{Organization: row.Organization, Pipeline: row.Pipeline})
 	if err != nil {
-		return o, err
+		return o, nil, err
 	}
 	if !open {
 		o.State, o.DueAt = schedules.OccurrenceDue, now
-		return o, nil
+		return o, nil, nil
 	}
 	waiting, err := q.CountQueued(ctx, db.CountQueuedParams{
 		Organization: row.Organization, Pipeline: row.Pipeline, Schedule: row.Schedule, CatchingUp: row.CatchingUp,
 	})
 	if err != nil {
-		return o, err
+		return o, nil, err
 	}
 	if waiting >= int64(limit) {
-		return schedules.QueueFull(o, now), nil
+		o, alert = schedules.QueueFull(o, now)
 	}
-	return o, nil
+	return o, alert, nil
 }
 
 // Release implements [schedules.Ledger].

@@ -202,6 +202,16 @@ func (s *scheduling) alerts(tb testing.TB) []string {
 	return out
 }
 
+// skips are what runs tell of occurrences that they made be skipped.
+func (s *scheduling) skips(tb testing.TB) (out string) {
+	tb.Helper()
+	require.NoError(tb, s.d.Tx(tb.Context(), s.a.Organization, func(ctx context.Context, tx Tx) error {
+		return tx.QueryRow(ctx, `SELECT coalesce(string_agg((payload ->> 'instant') || ' ' || (payload ->> 'reason'), ', ' ORDER BY run, number), '')
+			FROM facts WHERE type = 'occurrence.skipped'`).Scan(&out)
+	}))
+	return out
+}
+
 func hourly() schedules.Draft {
 	return schedules.Draft{Name: "hourly", Timing: schedules.Timing{Cron: "0 * * * *", Zone: "Europe/Berlin"}}
 }
@@ -236,19 +246,21 @@ func TestScheduleOverlap(t *testing.T) {
 		state       string
 		occurrences []string
 		alerts      []string
+		// told are the skips that the first run tells of.
+		told string
 	}{
 		"skip": {schedules.Skip, "running", []string{
 			"2026-11-30T11:00:00Z fired", "2026-11-30T12:00:00Z skipped overlap", "2026-11-30T13:00:00Z skipped overlap", "2026-11-30T14:00:00Z fired",
-		}, []string{"schedule.skipped", "schedule.skipped"}},
+		}, []string{"schedule.skipped", "schedule.skipped"}, "2026-11-30T12:00:00Z overlap, 2026-11-30T13:00:00Z overlap"},
 		"skip, paused": {schedules.Skip, "paused", []string{
 			"2026-11-30T11:00:00Z fired", "2026-11-30T12:00:00Z skipped paused_run", "2026-11-30T13:00:00Z skipped paused_run", "2026-11-30T14:00:00Z fired",
-		}, []string{"schedule.skipped", "schedule.skipped"}},
+		}, []string{"schedule.skipped", "schedule.skipped"}, "2026-11-30T12:00:00Z paused_run, 2026-11-30T13:00:00Z paused_run"},
 		"queue": {schedules.Queue, "running", []string{
 			"2026-11-30T11:00:00Z fired", "2026-11-30T12:00:00Z fired", "2026-11-30T13:00:00Z skipped queue_full", "2026-11-30T14:00:00Z queued overlap",
-		}, []string{"schedule.skipped"}},
+		}, []string{"schedule.skipped"}, "2026-11-30T13:00:00Z queue_full"},
 		"queue, paused": {schedules.Queue, "paused", []string{
 			"2026-11-30T11:00:00Z fired", "2026-11-30T12:00:00Z fired", "2026-11-30T13:00:00Z skipped queue_full", "2026-11-30T14:00:00Z queued overlap",
-		}, []string{"schedule.blocked", "schedule.skipped"}},
+		}, []string{"schedule.blocked", "schedule.skipped"}, "2026-11-30T13:00:00Z queue_full"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -268,6 +280,7 @@ func TestScheduleOverlap(t *testing.T) {
 			s.at(t, "2026-11-30T14:00:00Z")
 			require.Equal(t, c.occurrences, s.occurrences(t, made.ID))
 			require.Equal(t, c.alerts, s.alerts(t))
+			require.Equal(t, c.told, s.skips(t))
 		})
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tranship-io/tranship/control/notify"
+	"github.com/tranship-io/tranship/events"
 )
 
 // Alert asks the notification rules of an organization to tell of something that
@@ -17,6 +18,8 @@ type Alert struct {
 	Type string
 	// Run is the open run that is in the way; uuid.Nil: none.
 	Run uuid.UUID
+	// Reason is why the occurrence was skipped, as in the occurrence.
+	Reason string
 	// Message is a sentence for a person.
 	Message string
 }
@@ -25,19 +28,21 @@ func alertOf(typ string, s Schedule, o Occurrence, run uuid.UUID) *Alert {
 	what := map[string]string{
 		notify.ScheduleSkipped: "was skipped", notify.ScheduleBlocked: "waits", notify.ScheduleFailed: "could not be started",
 	}[typ]
-	return &Alert{Type: typ, Run: run, Message: fmt.Sprintf("the occurrence of %s of schedule %q %s: %s",
+	return &Alert{Type: typ, Run: run, Reason: o.Reason, Message: fmt.Sprintf("the occurrence of %s of schedule %q %s: %s",
 		o.Instant.UTC().Format(time.RFC3339), s.Name, what, o.Detail)}
 }
 
 // partAlert tells of routes that were left out because their run is paused.
 func partAlert(s Schedule, o Occurrence) *Alert {
-	for _, b := range o.Busy {
-		if b.State == "paused" {
-			o.Detail = fmt.Sprintf("run %s of route %s is paused", b.Run, b.Route)
-			return alertOf(notify.ScheduleSkipped, s, o, b.Run)
-		}
+	if len(o.Busy) == 0 {
+		return nil
 	}
-	return nil
+	b := inTheWay(o.Busy)
+	if b.State != paused {
+		return nil
+	}
+	o.Detail, o.Reason = fmt.Sprintf("run %s of route %s is paused", b.Run, b.Route), ReasonPausedRun
+	return alertOf(notify.ScheduleSkipped, s, o, b.Run)
 }
 
 // MissedAlert tells of an occurrence that nothing could fire in time.
@@ -54,9 +59,20 @@ func ParkedAlert(s Schedule) *Alert {
 	return &Alert{Type: notify.ScheduleParked, Message: fmt.Sprintf("schedule %q is parked and fires no more: %s", s.Name, s.Reason)}
 }
 
-// QueueFull is what becomes of an occurrence for which there is no place to wait.
-func QueueFull(o Occurrence, now time.Time) Occurrence {
-	return skipped(o, ReasonQueueFull, o.Detail+", and as many occurrences as may wait do so already", now)
+// QueueFull is what becomes of an occurrence for which there is no place to wait,
+// and its alert.
+func QueueFull(o Occurrence, now time.Time) (Occurrence, *Alert) {
+	o = skipped(o, ReasonQueueFull, o.Detail+", and as many occurrences as may wait do so already", now)
+	return o, &Alert{Type: notify.ScheduleSkipped, Run: inTheWay(o.Busy).Run, Reason: o.Reason, Message: o.Detail}
+}
+
+// Fact is what the run in the way is told: that it made an occurrence be skipped;
+// nil if the alert is about something else.
+func (a *Alert) Fact(s Schedule, at time.Time) events.Payload {
+	if a.Type != notify.ScheduleSkipped || a.Run == uuid.Nil {
+		return nil
+	}
+	return events.OccurrenceSkipped{ScheduleID: s.ID.String(), Schedule: s.Name, Instant: at.UTC(), Reason: a.Reason}
 }
 
 // Event returns the alert as an event; the same alert of the same schedule and

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tranship-io/tranship/control"
 	"github.com/tranship-io/tranship/control/notify"
+	"github.com/tranship-io/tranship/engine"
 )
 
 const (
@@ -217,11 +218,9 @@ func judge(s Schedule, o Occurrence, started Started, err error, now time.Time) 
 // judgeBusy applies the overlap policy.
 func judgeBusy(s Schedule, o Occurrence, busy []Busy, now time.Time) verdict {
 	o.Busy = busy
-	reason, blocking := ReasonOverlap, busy[0]
-	for _, b := range busy {
-		if b.State == "paused" {
-			reason, blocking = ReasonPausedRun, b
-		}
+	reason, blocking := ReasonOverlap, inTheWay(busy)
+	if blocking.State == paused {
+		reason = ReasonPausedRun
 	}
 	detail := fmt.Sprintf("run %s of route %s is %s", blocking.Run, blocking.Route, blocking.State)
 	if s.Overlap != Queue && !o.CatchingUp {
@@ -237,6 +236,19 @@ func judgeBusy(s Schedule, o Occurrence, busy []Busy, now time.Time) verdict {
 		v.alert = alertOf(notify.ScheduleBlocked, s, o, blocking.Run)
 	}
 	return v
+}
+
+const paused = string(engine.StatePaused)
+
+// inTheWay is the route that a person has to know of: one whose run is paused, or
+// else the first.
+func inTheWay(busy []Busy) Busy {
+	for _, b := range busy {
+		if b.State == paused {
+			return b
+		}
+	}
+	return busy[0]
 }
 
 func skipped(o Occurrence, reason, detail string, now time.Time) Occurrence {
