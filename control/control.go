@@ -68,6 +68,24 @@ type Clock interface {
 	Sleep(ctx context.Context, until time.Time) error
 }
 
+// SystemClock is the system's clock.
+type SystemClock struct{}
+
+// Now implements [Clock].
+func (SystemClock) Now() time.Time { return time.Now() }
+
+// Sleep implements [Clock].
+func (SystemClock) Sleep(ctx context.Context, until time.Time) error {
+	t := time.NewTimer(time.Until(until))
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 // NotFoundError tells that there is no such thing in the actor's organization,
 // which is all that is told of another organization's things.
 type NotFoundError struct {
@@ -170,6 +188,10 @@ func withHint(message, hint string) string {
 
 // UnauthenticatedError tells that a call carries no valid key or token. Reason is
 // for the caller and gives away nothing about other keys.
-type UnauthenticatedError struct{ Reason string }
+type UnauthenticatedError struct {
+	Reason string
+	// Expired tells that it was valid once.
+	Expired bool
+}
 
 func (e *UnauthenticatedError) Error() string { return e.Reason }

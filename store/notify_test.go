@@ -45,12 +45,12 @@ type noticing struct {
 	told
 	clock   *handClock
 	service *notify.Service
-	keyring *secrets.Keyring
+	keyring *secrets.MasterKeys
 }
 
 func newNoticing(tb testing.TB, d *DB, key string) *noticing {
 	tb.Helper()
-	ring, err := secrets.NewKeyring(bytes.Repeat([]byte{7}, 32))
+	ring, err := secrets.NewMasterKeys(bytes.Repeat([]byte{7}, 32))
 	require.NoError(tb, err)
 	n := &noticing{told: newTold(tb, d, key), clock: &handClock{}, keyring: ring}
 	n.clock.set(instant("2026-11-30T12:00:00Z"))

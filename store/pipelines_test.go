@@ -56,7 +56,7 @@ type services struct {
 
 func newServices(tb testing.TB, d *DB, key string) *services {
 	tb.Helper()
-	ring, err := secrets.NewKeyring(bytes.Repeat([]byte{7}, 32))
+	ring, err := secrets.NewMasterKeys(bytes.Repeat([]byte{7}, 32))
 	require.NoError(tb, err)
 	s := &services{d: d, a: control.System(newOrganization(tb, d, key))}
 	s.resolver = secrets.Secrets{
@@ -603,12 +603,12 @@ func TestMasterKeyRotation(t *testing.T) {
 		s.connection(t, "c", connections.Source)
 	}
 	before, after := bytes.Repeat([]byte{7}, 32), bytes.Repeat([]byte{8}, 32)
-	both, err := secrets.NewKeyring(after, before)
+	both, err := secrets.NewMasterKeys(after, before)
 	require.NoError(t, err)
 	n, err := (&secrets.Local{Store: a.d, Keyring: both}).Rewrap(ctx)
 	require.NoError(t, err)
 	assert.Equal(t, 4, n)
-	only, err := secrets.NewKeyring(after)
+	only, err := secrets.NewMasterKeys(after)
 	require.NoError(t, err)
 	local := &secrets.Local{Store: a.d, Keyring: only}
 	for _, s := range []*services{a, b} {

@@ -15,10 +15,10 @@ import (
 )
 
 // Bootstrap makes the first organization, named by key and name, with an admin key
-// that it writes to a file of mode 0600. If there is an organization it does
-// nothing, leaves the file, and made is false. The file is written before anything
-// is committed, so that no organization is left without a way in.
-func (s *Service) Bootstrap(ctx context.Context, key, name, file string) (made bool, err error) {
+// whose text it gives to keep, such as [WriteKeyFile]. If there is an organization
+// it does nothing, and made is false. The key is kept before anything is committed,
+// so that no organization is left without a way in.
+func (s *Service) Bootstrap(ctx context.Context, key, name string, keep func(text string) error) (made bool, err error) {
 	organization, err := uuid.NewV7()
 	if err != nil {
 		return false, fmt.Errorf("make the organization's id: %w", err)
@@ -28,7 +28,7 @@ func (s *Service) Bootstrap(ctx context.Context, key, name, file string) (made b
 	if err != nil {
 		return false, err
 	}
-	return s.store.Bootstrap(ctx, Organization{ID: organization, Key: key, Name: name}, account, k, func() error { return WriteKeyFile(file, text) })
+	return s.store.Bootstrap(ctx, Organization{ID: organization, Key: key, Name: name}, account, k, func() error { return keep(text) })
 }
 
 // Emergency makes an admin key of an organization without asking for one: the way

@@ -9,7 +9,6 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -188,7 +187,7 @@ func refused(err error, away bool) error {
 	}
 	var expired *oidc.TokenExpiredError
 	if errors.As(err, &expired) {
-		return &control.UnauthenticatedError{Reason: "the token has expired"}
+		return &control.UnauthenticatedError{Reason: "the token has expired", Expired: true}
 	}
 	return &control.UnauthenticatedError{Reason: "the token is not valid: issuer, audience or signature"}
 }
@@ -265,17 +264,8 @@ func issuerOf(token string) string {
 	return claims.Issuer
 }
 
-// signIn finds the member of a token.
-func (s *Service) signIn(ctx context.Context, token string) (control.Actor, error) {
-	iss := issuerOf(token)
-	at := slices.IndexFunc(s.issuers, func(i *issuer) bool { return i.Issuer == iss })
-	if iss == "" || at < 0 {
-		return control.Actor{}, &control.UnauthenticatedError{Reason: "the key or token is not valid"}
-	}
-	who, key, err := s.issuers[at].verify(ctx, token)
-	if err != nil {
-		return control.Actor{}, err
-	}
+// signIn finds the member whom a token vouches for in an organization.
+func (s *Service) signIn(ctx context.Context, who Identity, key string) (control.Actor, error) {
 	now := s.now()
 	if a, ok := s.seen.get(key, who, now); ok {
 		return a, nil

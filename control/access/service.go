@@ -27,11 +27,9 @@ type Config struct {
 
 // Service is access to organizations.
 type Service struct {
-	store   Store
-	signer  *Signer
-	issuers []*issuer
-	seen    *cache
-	now     func() time.Time
+	*Verifier
+	store Store
+	seen  *cache
 }
 
 // New makes the service. Issuers are asked for their keys when the first token
@@ -40,30 +38,24 @@ func New(c Config) (*Service, error) {
 	if c.Store == nil || c.Signer == nil {
 		return nil, errors.New("the access service needs a store and a signer")
 	}
-	if c.Now == nil {
-		c.Now = time.Now
+	v, err := NewVerifier(c.Signer, c.OIDC, c.Now)
+	if err != nil {
+		return nil, err
 	}
-	s := &Service{store: c.Store, signer: c.Signer, seen: newCache(), now: c.Now}
-	for i, o := range c.OIDC {
-		one, err := newIssuer(o, c.Now)
-		if err != nil {
-			return nil, fmt.Errorf("OIDC issuer %d: %w", i+1, err)
-		}
-		s.issuers = append(s.issuers, one)
-	}
-	return s, nil
+	return &Service{Verifier: v, store: c.Store, seen: newCache()}, nil
 }
 
 // Authenticate returns who a bearer text is of, else *control.UnauthenticatedError.
 // For a key it asks no database.
 func (s *Service) Authenticate(ctx context.Context, bearer string) (control.Actor, error) {
-	if !strings.HasPrefix(bearer, TokenPrefix) {
-		return s.signIn(ctx, bearer)
-	}
-	c, err := s.signer.Verify(bearer, s.now())
+	p, err := s.Verify(ctx, bearer)
 	if err != nil {
 		return control.Actor{}, err
 	}
+	if p.Claims == nil {
+		return s.signIn(ctx, p.Identity, p.Organization)
+	}
+	c := p.Claims
 	return control.Actor{
 		Organization: c.Organization, Kind: control.ActorServiceAccount, ID: c.Account, Key: c.Key,
 		KeyHash: hashOf(bearer), Name: "key " + bearer[:shownPrefix], Role: c.Role, Scopes: c.Scopes,

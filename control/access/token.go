@@ -23,7 +23,7 @@ import (
 const TokenPrefix = "trk_"
 
 // Purpose is what the MAC's keys are derived for from the master keys
-// (secrets.Keyring.Derive).
+// (secrets.MasterKeys.Derive).
 const Purpose = "api keys"
 
 const (
@@ -121,7 +121,7 @@ func (s *Signer) Verify(text string, now time.Time) (Claims, error) {
 	if n := int64(binary.BigEndian.Uint64(body[fixed-8 : fixed])); n != 0 {
 		c.ExpiresAt = time.Unix(n, 0).UTC()
 		if !now.Before(c.ExpiresAt) {
-			return Claims{}, &control.UnauthenticatedError{Reason: "the key has expired"}
+			return Claims{}, &control.UnauthenticatedError{Reason: "the key has expired", Expired: true}
 		}
 	}
 	if scopes := string(body[fixed:]); scopes != "" {

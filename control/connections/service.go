@@ -18,7 +18,7 @@ type Service struct {
 	Store   Store
 	Catalog Catalog
 	// Keyring seals values given with a draft.
-	Keyring *secrets.Keyring
+	Keyring secrets.Keyring
 	// Providers are the names of the providers that references may have.
 	Providers []string
 }
@@ -28,7 +28,7 @@ func (s *Service) Create(ctx context.Context, a control.Actor, d Draft) (Connect
 	if err := control.Authorize(a, control.WriteConnections); err != nil {
 		return Connection{}, err
 	}
-	c, err := s.Prepare(a, d, nil)
+	c, err := s.Prepare(ctx, a, d, nil)
 	if err != nil {
 		return Connection{}, err
 	}
@@ -48,7 +48,7 @@ func (s *Service) Update(ctx context.Context, a control.Actor, ref string, versi
 	if version != 0 && have.Version != version {
 		return Connection{}, &control.StaleVersionError{Kind: "connection", Ref: have.Name, Given: version, Current: have.Version}
 	}
-	c, err := s.Prepare(a, d, &have)
+	c, err := s.Prepare(ctx, a, d, &have)
 	if err != nil {
 		return Connection{}, err
 	}
@@ -57,7 +57,7 @@ func (s *Service) Update(ctx context.Context, a control.Actor, ref string, versi
 
 // Prepare checks a draft and makes the change that stores it; have is the
 // connection as it is, nil for a new one.
-func (s *Service) Prepare(a control.Actor, d Draft, have *Connection) (Change, error) {
+func (s *Service) Prepare(ctx context.Context, a control.Actor, d Draft, have *Connection) (Change, error) {
 	if p := Check(s.Catalog, s.Providers, d, have); len(p) > 0 {
 		return Change{}, &control.InvalidError{Problems: p}
 	}
@@ -90,7 +90,7 @@ func (s *Service) Prepare(a control.Actor, d Draft, have *Connection) (Change, e
 		add(path, ref)
 	}
 	for _, path := range slices.Sorted(maps.Keys(d.Values)) {
-		sealed, err := s.Keyring.Seal(a.Organization, OwnSecret(out.Connection.ID, path), d.Values[path])
+		sealed, err := secrets.Seal(ctx, s.Keyring, a.Organization, OwnSecret(out.Connection.ID, path), d.Values[path])
 		if err != nil {
 			return out, err
 		}

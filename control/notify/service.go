@@ -25,7 +25,7 @@ type Service struct {
 	Store Store
 	Vault Vault
 	// Keyring seals those secrets.
-	Keyring *secrets.Keyring
+	Keyring secrets.Keyring
 	Guard   Guard
 	Clock   control.Clock
 }
@@ -214,7 +214,7 @@ func (s *Service) newSecret(ctx context.Context, a control.Actor, r *Rule) (stri
 	if err != nil {
 		return "", fmt.Errorf("make a signing secret: %w", err)
 	}
-	sealed, err := s.Keyring.Seal(a.Organization, "notification-rule."+r.ID.String()+"."+name.String(), secret)
+	sealed, err := secrets.Seal(ctx, s.Keyring, a.Organization, "notification-rule."+r.ID.String()+"."+name.String(), secret)
 	if err != nil {
 		return "", fmt.Errorf("make a signing secret: %w", err)
 	}

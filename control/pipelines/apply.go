@@ -290,14 +290,14 @@ func (m *applying) end(ctx context.Context, role connections.Role, at pipeline.E
 	var missing *control.NotFoundError
 	switch {
 	case errors.As(err, &missing):
-		return n, m.add(d, nil, pending)
+		return n, m.add(ctx, d, nil, pending)
 	case err != nil:
 		return n, err
 	case have.Role != role || have.Connector != at.Connector:
 		return n, &control.ConflictError{Code: "name_taken", Message: fmt.Sprintf("there is a connection %q already, of the %s %s", name, have.Connector, have.Role),
 			Hint: "rename the pipeline, or delete the connection"}
 	}
-	return n, m.add(d, &have, pending)
+	return n, m.add(ctx, d, &have, pending)
 }
 
 // only is the existing pipeline's only node of a role, or nil.
@@ -351,8 +351,8 @@ func (m *applying) sameSecrets(ctx context.Context, c connections.Connection, fi
 }
 
 // add writes the connection anew.
-func (m *applying) add(d connections.Draft, have *connections.Connection, pending map[string]connections.Connection) error {
-	c, err := m.Drafts.Prepare(m.a, d, have)
+func (m *applying) add(ctx context.Context, d connections.Draft, have *connections.Connection, pending map[string]connections.Connection) error {
+	c, err := m.Drafts.Prepare(ctx, m.a, d, have)
 	if err != nil {
 		return under(string(d.Role), err)
 	}

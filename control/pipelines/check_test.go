@@ -105,7 +105,7 @@ func (s secretStore) SealedSecret(ctx context.Context, o uuid.UUID, name string)
 
 func service(tb testing.TB, m *memory) (*pipelines.Service, control.Actor) {
 	tb.Helper()
-	ring, err := secrets.NewKeyring(bytes.Repeat([]byte{3}, 32))
+	ring, err := secrets.NewMasterKeys(bytes.Repeat([]byte{3}, 32))
 	require.NoError(tb, err)
 	resolver := secrets.Secrets{secrets.ProviderLocal: &secrets.Local{Store: secretStore{memory: m}, Keyring: ring}}
 	return &pipelines.Service{Store: m, Connections: m, Catalog: specs{}, Secrets: resolver,

@@ -2,6 +2,7 @@ package secrets
 
 import (
 	"bytes"
+	"context"
 	"crypto/hkdf"
 	"crypto/rand"
 	"crypto/sha256"
@@ -16,13 +17,15 @@ import (
 	"sync"
 )
 
+var _ Keyring = (*MasterKeys)(nil)
+
 // keySize is that of AES-256.
 const keySize = 32
 
-// Keyring holds an installation's master keys: the first one wraps, all unwrap.
+// MasterKeys is a [Keyring] that holds an installation's master keys: the first one wraps, all unwrap.
 // Its first one stays what it is; a key that is missing is looked for in the file
 // again, for another process may have rotated it. It may be used concurrently.
-type Keyring struct {
+type MasterKeys struct {
 	ids  []string
 	path string
 
@@ -31,7 +34,7 @@ type Keyring struct {
 }
 
 // key finds a master key by its id.
-func (k *Keyring) key(id string) ([]byte, bool) {
+func (k *MasterKeys) key(id string) ([]byte, bool) {
 	k.mu.RLock()
 	key, ok := k.keys[id]
 	k.mu.RUnlock()
@@ -51,12 +54,12 @@ func (k *Keyring) key(id string) ([]byte, bool) {
 	return key, ok
 }
 
-// NewKeyring makes a keyring of raw keys of 32 bytes, the current one first.
-func NewKeyring(keys ...[]byte) (*Keyring, error) {
+// NewMasterKeys makes a keyring of raw keys of 32 bytes, the current one first.
+func NewMasterKeys(keys ...[]byte) (*MasterKeys, error) {
 	if len(keys) == 0 {
 		return nil, errors.New("a keyring needs at least one key")
 	}
-	k := &Keyring{keys: map[string][]byte{}}
+	k := &MasterKeys{keys: map[string][]byte{}}
 	for _, key := range keys {
 		if len(key) != keySize {
 			return nil, fmt.Errorf("a master key has %d bytes, not %d", keySize, len(key))
@@ -77,11 +80,11 @@ func keyID(key []byte) string {
 }
 
 // Current is the id of the key that wraps.
-func (k *Keyring) Current() string { return k.ids[0] }
+func (k *MasterKeys) Current() string { return k.ids[0] }
 
 // Derive returns a key of 32 bytes for another purpose, from the current master
 // key and from the older ones, in their order: sign with the first, accept all.
-func (k *Keyring) Derive(purpose string) ([][]byte, error) {
+func (k *MasterKeys) Derive(purpose string) ([][]byte, error) {
 	out := make([][]byte, len(k.ids))
 	for i, id := range k.ids {
 		master, _ := k.key(id)
@@ -94,10 +97,32 @@ func (k *Keyring) Derive(purpose string) ([][]byte, error) {
 	return out, nil
 }
 
+// Wrap implements [Keyring].
+func (k *MasterKeys) Wrap(_ context.Context, s Sealed, data []byte) ([]byte, error) {
+	master, ok := k.key(s.Key)
+	if !ok {
+		return nil, fmt.Errorf("the master key %s is not in the master key file", s.Key)
+	}
+	return encrypt(master, data, s.bind("key"))
+}
+
+// Unwrap implements [Keyring].
+func (k *MasterKeys) Unwrap(_ context.Context, s Sealed) ([]byte, error) {
+	master, ok := k.key(s.Key)
+	if !ok {
+		return nil, fmt.Errorf("the master key %s that wraps it is not in the master key file", s.Key)
+	}
+	data, err := decrypt(master, s.DataKey, s.bind("key"))
+	if err != nil {
+		return nil, ErrWrapping
+	}
+	return data, nil
+}
+
 // ReadKeyFile reads a file of master keys: one a line in base64, the current one
 // first; empty lines and lines that begin with # are skipped. A file that others
 // than its owner may read is refused.
-func ReadKeyFile(path string) (*Keyring, error) {
+func ReadKeyFile(path string) (*MasterKeys, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, fmt.Errorf("read master key: %w", err)
@@ -124,7 +149,7 @@ func ReadKeyFile(path string) (*Keyring, error) {
 	if len(keys) == 0 {
 		return nil, fmt.Errorf("the master key file %s holds no key", path)
 	}
-	k, err := NewKeyring(keys...)
+	k, err := NewMasterKeys(keys...)
 	if err == nil {
 		k.path = path
 	}
@@ -133,7 +158,7 @@ func ReadKeyFile(path string) (*Keyring, error) {
 
 // OpenKeyFile reads the file of master keys, and makes it with a new key (mode
 // 0600) if it is not there. Of processes that do so at once all get the same key.
-func OpenKeyFile(path string) (*Keyring, error) {
+func OpenKeyFile(path string) (*MasterKeys, error) {
 	k, err := ReadKeyFile(path)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return k, err
@@ -156,7 +181,7 @@ func OpenKeyFile(path string) (*Keyring, error) {
 // then wraps with it; those that run find it when they need it. Older keys may be
 // removed from the file once every process has begun anew and [Local.Rewrap] has
 // wrapped all secrets.
-func RotateKeyFile(path string) (*Keyring, error) {
+func RotateKeyFile(path string) (*MasterKeys, error) {
 	if _, err := ReadKeyFile(path); err != nil {
 		return nil, err
 	}

@@ -75,7 +75,7 @@ func (e *Env) Resolve(_ context.Context, _ uuid.UUID, ref Ref) (string, error) {
 // Local resolves secrets that are kept encrypted in the store.
 type Local struct {
 	Store   Store
-	Keyring *Keyring
+	Keyring Keyring
 }
 
 var _ Provider = (*Local)(nil)
@@ -90,7 +90,7 @@ func (l *Local) Resolve(ctx context.Context, organization uuid.UUID, ref Ref) (s
 	if err != nil {
 		return "", err
 	}
-	return l.Keyring.Open(s)
+	return Open(ctx, l.Keyring, s)
 }
 
 // rewrapBatch is how many secrets are wrapped between two looks at the store.
@@ -109,7 +109,7 @@ func (l *Local) Rewrap(ctx context.Context) (int, error) {
 			return n, nil
 		}
 		for _, s := range batch {
-			next, err := l.Keyring.Rewrap(s)
+			next, err := rewrap(ctx, l.Keyring, s)
 			if err != nil {
 				return n, err
 			}

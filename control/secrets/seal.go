@@ -1,6 +1,7 @@
 package secrets
 
 import (
+	"context"
 	"crypto/aes"
 	"crypto/cipher"
 	"crypto/rand"
@@ -27,8 +28,23 @@ type Sealed struct {
 // Ref is how a sealed secret is referred to.
 func (s Sealed) Ref() Ref { return Ref(ProviderLocal + ":" + s.Name) }
 
+// Keyring wraps the data keys of secrets under a key that does not change hands.
+type Keyring interface {
+	// Current names the key that wraps.
+	Current() string
+	// Wrap wraps the data key of s, which names the key, so that it can be unwrapped
+	// for that organization and name alone.
+	Wrap(ctx context.Context, s Sealed, data []byte) ([]byte, error)
+	// Unwrap returns the data key of s; [ErrWrapping] if it was wrapped for something
+	// else or changed.
+	Unwrap(ctx context.Context, s Sealed) ([]byte, error)
+}
+
+// ErrWrapping tells that a data key cannot be unwrapped.
+var ErrWrapping = errors.New("its data key was changed, or belongs to something else")
+
 // Seal encrypts a value as the organization's secret of that name.
-func (k *Keyring) Seal(organization uuid.UUID, name, value string) (Sealed, error) {
+func Seal(ctx context.Context, k Keyring, organization uuid.UUID, name, value string) (Sealed, error) {
 	id, err := uuid.NewV7()
 	if err != nil {
 		return Sealed{}, fmt.Errorf("seal secret: %w", err)
@@ -41,17 +57,17 @@ func (k *Keyring) Seal(organization uuid.UUID, name, value string) (Sealed, erro
 	if s.Value, err = encrypt(data, []byte(value), s.bind("value")); err != nil {
 		return Sealed{}, fmt.Errorf("seal secret: %w", err)
 	}
-	if s.DataKey, err = k.wrap(s, data); err != nil {
+	if s.DataKey, err = k.Wrap(ctx, s, data); err != nil {
 		return Sealed{}, fmt.Errorf("seal secret: %w", err)
 	}
 	return s, nil
 }
 
 // Open decrypts a secret.
-func (k *Keyring) Open(s Sealed) (string, error) {
-	data, err := k.unwrap(s)
+func Open(ctx context.Context, k Keyring, s Sealed) (string, error) {
+	data, err := k.Unwrap(ctx, s)
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("open secret %q: %w", s.Name, err)
 	}
 	value, err := decrypt(data, s.Value, s.bind("value"))
 	if err != nil {
@@ -60,34 +76,17 @@ func (k *Keyring) Open(s Sealed) (string, error) {
 	return string(value), nil
 }
 
-// Rewrap wraps a secret's data key under the current master key.
-func (k *Keyring) Rewrap(s Sealed) (Sealed, error) {
-	data, err := k.unwrap(s)
+// rewrap wraps a secret's data key under the current key.
+func rewrap(ctx context.Context, k Keyring, s Sealed) (Sealed, error) {
+	data, err := k.Unwrap(ctx, s)
 	if err != nil {
-		return Sealed{}, err
+		return Sealed{}, fmt.Errorf("open secret %q: %w", s.Name, err)
 	}
 	s.Key = k.Current()
-	if s.DataKey, err = k.wrap(s, data); err != nil {
+	if s.DataKey, err = k.Wrap(ctx, s, data); err != nil {
 		return Sealed{}, fmt.Errorf("wrap secret %q: %w", s.Name, err)
 	}
 	return s, nil
-}
-
-func (k *Keyring) wrap(s Sealed, data []byte) ([]byte, error) {
-	master, _ := k.key(s.Key)
-	return encrypt(master, data, s.bind("key"))
-}
-
-func (k *Keyring) unwrap(s Sealed) ([]byte, error) {
-	master, ok := k.key(s.Key)
-	if !ok {
-		return nil, fmt.Errorf("open secret %q: the master key %s that wraps it is not in the master key file", s.Name, s.Key)
-	}
-	data, err := decrypt(master, s.DataKey, s.bind("key"))
-	if err != nil {
-		return nil, fmt.Errorf("open secret %q: its data key was changed, or belongs to something else", s.Name)
-	}
-	return data, nil
 }
 
 // bind is what a ciphertext is authenticated with.

@@ -48,7 +48,7 @@ type Store interface {
 // go in and never come out.
 type Service struct {
 	Store   Store
-	Keyring *Keyring
+	Keyring Keyring
 }
 
 // NamePattern is the form of names of secrets.
@@ -69,7 +69,7 @@ func (s *Service) Put(ctx context.Context, a control.Actor, name, value string, 
 	if value == "" || len(value) > MaxValue {
 		return Secret{}, control.Invalid("value", "", "a secret has 1 to %d bytes", MaxValue)
 	}
-	sealed, err := s.Keyring.Seal(a.Organization, name, value)
+	sealed, err := Seal(ctx, s.Keyring, a.Organization, name, value)
 	if err != nil {
 		return Secret{}, err
 	}

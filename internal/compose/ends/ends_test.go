@@ -56,7 +56,7 @@ func newWorld(t *testing.T) *world {
 		_, err := tx.Exec(ctx, `INSERT INTO organizations (id, key, name) VALUES ($1, 'a', 'a')`, organization)
 		return err
 	}))
-	ring, err := secrets.NewKeyring(bytes.Repeat([]byte{1}, 32))
+	ring, err := secrets.NewMasterKeys(bytes.Repeat([]byte{1}, 32))
 	require.NoError(t, err)
 	resolve := secrets.Secrets{secrets.ProviderLocal: &secrets.Local{Store: d, Keyring: ring}}
 	w := &world{a: control.System(organization), catalog: catalog.New(io.Discard)}

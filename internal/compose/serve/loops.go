@@ -7,11 +7,13 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/tranship-io/tranship/control"
 	"github.com/tranship-io/tranship/control/notify"
 	"github.com/tranship-io/tranship/control/projection"
 	"github.com/tranship-io/tranship/control/runs"
 	"github.com/tranship-io/tranship/control/schedules"
 	"github.com/tranship-io/tranship/control/timer"
+	"github.com/tranship-io/tranship/internal/compose/intake"
 	"github.com/tranship-io/tranship/store"
 )
 
@@ -25,7 +27,7 @@ type loops struct {
 func (p *process) makeLoops(service *runs.Service, secrets notify.Resolver) error {
 	c := p.config
 	named := func(name string, s timer.Source) *timer.Timer {
-		return &timer.Timer{Name: name, Source: s, Clock: clock{}, Log: c.Log}
+		return &timer.Timer{Name: name, Source: s, Clock: control.SystemClock{}, Log: c.Log}
 	}
 	senders, err := p.senders(secrets)
 	if err != nil {
@@ -34,12 +36,12 @@ func (p *process) makeLoops(service *runs.Service, secrets notify.Resolver) erro
 	ledger := p.db.Notifications()
 	fired := p.db.Schedules()
 	l := &loops{
-		schedules:  named("schedules", &schedules.Firing{Ledger: fired, Intake: intake{service}, Log: c.Log}),
-		deliveries: named("deliveries", &notify.Deliverer{Ledger: ledger, Senders: senders, Clock: clock{}, Log: c.Log}),
+		schedules:  named("schedules", &schedules.Firing{Ledger: fired, Intake: intake.Schedules{Runs: service}, Log: c.Log}),
+		deliveries: named("deliveries", &notify.Deliverer{Ledger: ledger, Senders: senders, Clock: control.SystemClock{}, Log: c.Log}),
 		watches:    named("watches", &notify.Watcher{Ledger: ledger}),
 	}
 	read := p.db.Projection()
-	l.projector = &projection.Projector{Relay: read, Store: read, Clock: clock{}, Log: c.Log,
+	l.projector = &projection.Projector{Relay: read, Store: read, Clock: control.SystemClock{}, Log: c.Log,
 		Ended: func(ctx context.Context, organization, pipeline uuid.UUID) error {
 			// Occurrences that waited for the run's end are due now.
 			released, err := fired.Release(ctx, organization, pipeline, time.Now())
@@ -67,6 +69,15 @@ func (p *process) senders(secrets notify.Resolver) (map[notify.Channel]notify.Se
 		notify.Slack:   &notify.SlackSender{Client: guard.Client(), Secrets: secrets, AllowHTTP: guard.AllowHTTP},
 		notify.Email:   email,
 	}, nil
+}
+
+// scheduler wakes this process's timer; the others are told by a hint.
+type scheduler struct{ timer *timer.Timer }
+
+// Moved implements [schedules.Scheduler].
+func (s scheduler) Moved(context.Context, schedules.Ref) error {
+	s.timer.Nudge()
+	return nil
 }
 
 // start runs the loops until the context ends.
@@ -105,7 +116,7 @@ const retention = 24 * time.Hour
 
 func (p *process) daily(ctx context.Context) {
 	next := time.Now().Add(10 * time.Minute)
-	for (clock{}).Sleep(ctx, next) == nil {
+	for (control.SystemClock{}).Sleep(ctx, next) == nil {
 		next = time.Now().Add(retention)
 		deleted, err := p.db.Retain(ctx, store.Retention{})
 		if err != nil {

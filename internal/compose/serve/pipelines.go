@@ -6,6 +6,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tranship-io/tranship/api/server"
+	"github.com/tranship-io/tranship/control"
 	"github.com/tranship-io/tranship/control/connections"
 	"github.com/tranship-io/tranship/control/inspections"
 	"github.com/tranship-io/tranship/control/pipelines"
@@ -37,7 +38,7 @@ func (p *process) rewrap(ctx context.Context) {
 }
 
 // newPipes makes the services of what is stored in the process's database.
-func (p *process) newPipes(keyring *secrets.Keyring, resolver secrets.Secrets, routes *ends.Resolver) *pipes {
+func (p *process) newPipes(keyring secrets.Keyring, resolver secrets.Secrets, routes *ends.Resolver) *pipes {
 	x := &pipes{
 		secrets:     &secrets.Service{Store: p.db, Keyring: keyring},
 		local:       &secrets.Local{Store: p.db, Keyring: keyring},
@@ -46,7 +47,7 @@ func (p *process) newPipes(keyring *secrets.Keyring, resolver secrets.Secrets, r
 	}
 	x.pipelines = &pipelines.Service{Store: p.db, Connections: p.db, Catalog: p.config.Catalog, Drafts: x.connections, Secrets: resolver, Cursors: p.db}
 	x.worker = &inspections.Worker{
-		Store: p.db, Clock: clock{}, Done: p.wake, Log: p.log,
+		Store: p.db, Clock: control.SystemClock{}, Done: p.wake, Log: p.log,
 		Executor: &ends.Inspector{Resolver: routes, State: func(organization uuid.UUID) engine.State { return p.db.State(organization) }},
 	}
 	return x

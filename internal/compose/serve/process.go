@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
 
 	"github.com/tranship-io/tranship/api/server"
+	"github.com/tranship-io/tranship/control"
 	"github.com/tranship-io/tranship/control/access"
 	"github.com/tranship-io/tranship/control/dispatch"
 	"github.com/tranship-io/tranship/control/notify"
@@ -24,6 +25,7 @@ import (
 	"github.com/tranship-io/tranship/engine"
 	"github.com/tranship-io/tranship/engine/runner"
 	"github.com/tranship-io/tranship/internal/compose/ends"
+	"github.com/tranship-io/tranship/internal/compose/intake"
 	"github.com/tranship-io/tranship/internal/compose/worker"
 	"github.com/tranship-io/tranship/internal/embedpg"
 	"github.com/tranship-io/tranship/store"
@@ -119,7 +121,7 @@ func (p *process) wire(ctx context.Context) error {
 		var made bool
 		err := reachable(ctx, c.Log, func() error {
 			var err error
-			made, err = entry.Bootstrap(ctx, c.Organization, c.Organization, c.BootstrapKeyFile)
+			made, err = entry.Bootstrap(ctx, c.Organization, c.Organization, func(text string) error { return access.WriteKeyFile(c.BootstrapKeyFile, text) })
 			return err
 		})
 		if err != nil {
@@ -145,7 +147,7 @@ func (p *process) wire(ctx context.Context) error {
 	dispatcher := &dispatch.Dispatcher{Store: p.db, Queue: p.pool, Compute: p.pool,
 		Admission: dispatch.Admission{PerOrganization: c.MaxRunning, Expiry: c.Lease}}
 	p.loop = (&sweep.Loop{
-		Sweeper: &sweep.Sweeper{Store: p.db, Log: c.Log}, Clock: clock{}, Log: c.Log, Tasks: []sweep.Task{p.pipes.worker},
+		Sweeper: &sweep.Sweeper{Store: p.db, Log: c.Log}, Clock: control.SystemClock{}, Log: c.Log, Tasks: []sweep.Task{p.pipes.worker},
 		Dispatch: func(ctx context.Context) error {
 			p.telling.sweeps.Add(ctx, 1)
 			// Facts that nobody was told of are passed on all the same.
@@ -157,15 +159,15 @@ func (p *process) wire(ctx context.Context) error {
 			return err
 		},
 	}).Init()
-	service := &runs.Service{Store: p.db, Pipelines: compiler{p.db}, Waiter: p.hub, Clock: clock{}}
+	service := &runs.Service{Store: p.db, Pipelines: intake.Compiler{Store: p.db}, Waiter: p.hub, Clock: control.SystemClock{}}
 	if err := p.makeLoops(service, resolver); err != nil {
 		return err
 	}
 	services := server.Services{
 		Access: entry, Runs: service,
-		Schedules:     &schedules.Service{Store: p.db.Schedules(), Scheduler: scheduler{p.loops.schedules}, Clock: clock{}},
-		Notifications: &notify.Service{Store: p.db.Notifications(), Vault: p.db, Keyring: keyring, Guard: c.Webhooks, Clock: clock{}},
-		Metrics:       &projection.Service{Reader: p.db.Projection(), Prices: c.Prices, Clock: clock{}},
+		Schedules:     &schedules.Service{Store: p.db.Schedules(), Scheduler: scheduler{p.loops.schedules}, Clock: control.SystemClock{}},
+		Notifications: &notify.Service{Store: p.db.Notifications(), Vault: p.db, Keyring: keyring, Guard: c.Webhooks, Clock: control.SystemClock{}},
+		Metrics:       &projection.Service{Reader: p.db.Projection(), Prices: c.Prices, Clock: control.SystemClock{}},
 	}
 	p.pipes.serve(&services, c.Catalog)
 	return p.serveAPI(services)

@@ -1,4 +1,4 @@
-package serve
+package intake
 
 import (
 	"context"
@@ -9,17 +9,18 @@ import (
 	"github.com/tranship-io/tranship/control"
 	"github.com/tranship-io/tranship/control/runs"
 	"github.com/tranship-io/tranship/control/schedules"
-	"github.com/tranship-io/tranship/control/timer"
 )
 
-// intake lets schedules start runs.
-type intake struct{ runs *runs.Service }
+var _ schedules.Intake = Schedules{}
+
+// Schedules lets schedules start runs.
+type Schedules struct{ Runs *runs.Service }
 
 // Start implements [schedules.Intake].
-func (i intake) Start(ctx context.Context, a control.Actor, req schedules.StartRequest) (schedules.Started, error) {
+func (i Schedules) Start(ctx context.Context, a control.Actor, req schedules.StartRequest) (schedules.Started, error) {
 	sum := sha256.Sum256(fmt.Appendf(nil, "schedule %s %s %s", req.Schedule, req.Instant.UTC(), req.Pipeline))
 	ctx = control.WithIdempotency(ctx, control.Idempotency{Key: req.Key, Hash: sum[:]})
-	started, err := i.runs.Start(ctx, a, runs.StartRequest{
+	started, err := i.Runs.Start(ctx, a, runs.StartRequest{
 		Pipeline:  req.Pipeline.String(),
 		Trigger:   runs.Trigger{Kind: runs.TriggerSchedule, Schedule: req.Schedule, Occurrence: req.Instant},
 		Options:   runs.Options{FullRefresh: req.Options.FullRefresh, Only: req.Options.Only},
@@ -42,13 +43,4 @@ func (i intake) Start(ctx context.Context, a control.Actor, req schedules.StartR
 		out.Busy = append(out.Busy, schedules.Busy{Route: b.Route, Run: b.Run, State: string(b.State)})
 	}
 	return out, err
-}
-
-// scheduler wakes this process's timer; the others are told by a hint.
-type scheduler struct{ timer *timer.Timer }
-
-// Moved implements [schedules.Scheduler].
-func (s scheduler) Moved(context.Context, schedules.Ref) error {
-	s.timer.Nudge()
-	return nil
 }

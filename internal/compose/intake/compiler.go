@@ -1,4 +1,6 @@
-package serve
+// Package intake lets the services of runs and of schedules work together: it
+// compiles stored pipelines for their runs, and starts the runs of occurrences.
+package intake
 
 import (
 	"context"
@@ -10,12 +12,14 @@ import (
 	"github.com/tranship-io/tranship/control/runs"
 )
 
-// compiler makes of stored pipelines what their runs need.
-type compiler struct{ store pipelines.Store }
+var _ runs.Pipelines = Compiler{}
+
+// Compiler makes of stored pipelines what their runs need.
+type Compiler struct{ Store pipelines.Store }
 
 // CompileRuns implements [runs.Pipelines].
-func (c compiler) CompileRuns(ctx context.Context, organization uuid.UUID, ref string) (runs.Compiled, error) {
-	p, err := c.store.Pipeline(ctx, organization, ref)
+func (c Compiler) CompileRuns(ctx context.Context, organization uuid.UUID, ref string) (runs.Compiled, error) {
+	p, err := c.Store.Pipeline(ctx, organization, ref)
 	if err != nil {
 		return runs.Compiled{}, err
 	}
