@@ -94,14 +94,27 @@ func (d *DB) Inspections(ctx context.Context, organization uuid.UUID, f inspecti
 }
 
 // ClaimInspection implements [inspections.Store].
-func (d *DB) ClaimInspection(ctx context.Context, lease time.Duration) (out *inspections.Claimed, err error) {
+func (d *DB) ClaimInspection(ctx context.Context, lease time.Duration) (*inspections.Claimed, error) {
+	return d.claimInspection(ctx, func(ctx context.Context, q *db.Queries, claim uuid.UUID) (db.Inspection, error) {
+		return q.ClaimInspection(ctx, db.ClaimInspectionParams{Claim: claim, Lease: lease.Seconds()})
+	})
+}
+
+// ClaimInspectionOf implements [inspections.Store].
+func (d *DB) ClaimInspectionOf(ctx context.Context, organization, id uuid.UUID, lease time.Duration) (*inspections.Claimed, error) {
+	return d.claimInspection(ctx, func(ctx context.Context, q *db.Queries, claim uuid.UUID) (db.Inspection, error) {
+		return q.ClaimInspectionOf(ctx, db.ClaimInspectionOfParams{Organization: organization, ID: id, Claim: claim, Lease: lease.Seconds()})
+	})
+}
+
+func (d *DB) claimInspection(ctx context.Context, take func(ctx context.Context, q *db.Queries, claim uuid.UUID) (db.Inspection, error)) (out *inspections.Claimed, err error) {
 	claim, err := uuid.NewRandom()
 	if err != nil {
 		return nil, fmt.Errorf("claim an inspection: %w", err)
 	}
 	err = d.Maintain(ctx, func(ctx context.Context, tx Tx) error {
 		out = nil
-		row, err := tx.Q().ClaimInspection(ctx, db.ClaimInspectionParams{Claim: claim, Lease: lease.Seconds()})
+		row, err := take(ctx, tx.Q(), claim)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return nil
 		}
@@ -110,6 +123,19 @@ func (d *DB) ClaimInspection(ctx context.Context, lease time.Duration) (out *ins
 		}
 		out = &inspections.Claimed{Inspection: inspection(row), Organization: row.Organization, Claim: claim}
 		return nil
+	})
+	return out, err
+}
+
+// RequestedInspections implements [inspections.Store].
+func (d *DB) RequestedInspections(ctx context.Context, age time.Duration, limit int) (out []inspections.Ref, err error) {
+	err = d.Maintain(ctx, func(ctx context.Context, tx Tx) error {
+		rows, err := tx.Q().RequestedInspections(ctx, db.RequestedInspectionsParams{Age: age.Seconds(), Most: int32(limit)})
+		out = nil
+		for _, r := range rows {
+			out = append(out, inspections.Ref{Organization: r.Organization, ID: r.ID})
+		}
+		return err
 	})
 	return out, err
 }

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"log/slog"
 	"sync"
 	"testing"
 	"time"
@@ -96,4 +97,54 @@ func TestInspectionsAreWorkAndEnd(t *testing.T) {
 		assert.Zero(t, n)
 		return nil
 	}))
+}
+
+// begun notes what it is asked to begin.
+type begun struct{ refs []inspections.Ref }
+
+func (b *begun) Begin(_ context.Context, r inspections.Ref) { b.refs = append(b.refs, r) }
+
+// looked is an executor that always finds the same.
+type looked struct{}
+
+func (looked) Inspect(context.Context, inspections.Claimed) (any, error) {
+	return map[string]int{"tables": 3}, nil
+}
+
+// Where inspections are executed elsewhere, a request is passed on at once, once
+// more by the sweep if that was lost, and executed by one of those who were asked.
+func TestInspectionsBeginElsewhere(t *testing.T) {
+	t.Parallel()
+	ctx, s := t.Context(), newServices(t, newDB(t), "a")
+	s.connection(t, "c", connections.Source)
+	asked := &begun{}
+	service := &inspections.Service{Store: s.d, Connections: s.d, Pipelines: s.d, Catalog: testCatalog{}, Starter: asked}
+	made, err := service.Start(ctx, s.a, inspections.Request{Kind: inspections.Test, Connection: "c"})
+	require.NoError(t, err)
+	want := []inspections.Ref{{Organization: s.a.Organization, ID: made.ID}}
+	require.Equal(t, want, asked.refs)
+
+	sweeper := &inspections.Sweeper{Store: s.d, Starter: asked, Clock: &handClock{}}
+	_, err = sweeper.Run(ctx)
+	require.NoError(t, err)
+	require.Equal(t, want, asked.refs, "it may still be on its way")
+	_, err = superuser(t, s.d).Exec(ctx, `UPDATE inspections SET created_at = now() - interval '1 minute'`)
+	require.NoError(t, err)
+	_, err = sweeper.Run(ctx)
+	require.NoError(t, err)
+	require.Equal(t, append(want, want...), asked.refs)
+
+	worker := &inspections.Worker{Store: s.d, Executor: looked{}, Clock: &handClock{}, Log: slog.New(slog.DiscardHandler)}
+	done, err := worker.Look(ctx, inspections.Ref{Organization: newOrganization(t, s.d, "b"), ID: made.ID})
+	require.NoError(t, err)
+	require.False(t, done, "it is another organization's")
+	for i := range 2 {
+		done, err := worker.Look(ctx, want[0])
+		require.NoError(t, err)
+		require.Equal(t, i == 0, done, "asked twice, executed once")
+	}
+	over, err := s.d.Inspection(ctx, s.a.Organization, made.ID)
+	require.NoError(t, err)
+	require.Equal(t, inspections.Succeeded, over.State)
+	require.JSONEq(t, `{"tables":3}`, string(over.Result))
 }

@@ -102,6 +102,15 @@ type Outcome struct {
 	Error, Hint string
 }
 
+// Ref names an inspection across organizations.
+type Ref struct{ Organization, ID uuid.UUID }
+
+// Starter asks for an inspection to be executed somewhere else. It may be lost or
+// repeated: the claim decides, and the sweep asks again.
+type Starter interface {
+	Begin(ctx context.Context, r Ref)
+}
+
 // Store keeps inspections.
 type Store interface {
 	// CreateInspection stores a request, armed (P23), with its audit entry.
@@ -113,6 +122,11 @@ type Store interface {
 	// ClaimInspection gives a requested inspection of any organization to the
 	// caller; nil: there is none.
 	ClaimInspection(ctx context.Context, lease time.Duration) (*Claimed, error)
+	// ClaimInspectionOf gives one requested inspection to the caller; nil: somebody
+	// has it already, or it is over.
+	ClaimInspectionOf(ctx context.Context, organization, id uuid.UUID, lease time.Duration) (*Claimed, error)
+	// RequestedInspections returns some that nobody has claimed for so long.
+	RequestedInspections(ctx context.Context, age time.Duration, limit int) ([]Ref, error)
 	// RenewInspection extends the lease; false: the claim is lost.
 	RenewInspection(ctx context.Context, c Claimed, lease time.Duration) (bool, error)
 	// FinishInspection stores the outcome if the claim still holds.

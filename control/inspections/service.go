@@ -39,10 +39,20 @@ type Service struct {
 	Connections Connections
 	Pipelines   Pipelines
 	Catalog     connections.Catalog
+	// Starter, if not nil, is told of each request; else a worker is woken.
+	Starter Starter
 }
 
 // Start records a request; a worker executes it.
 func (s *Service) Start(ctx context.Context, a control.Actor, r Request) (Inspection, error) {
+	made, err := s.record(ctx, a, r)
+	if err == nil && s.Starter != nil && made.State == Requested {
+		s.Starter.Begin(ctx, Ref{a.Organization, made.ID})
+	}
+	return made, err
+}
+
+func (s *Service) record(ctx context.Context, a control.Actor, r Request) (Inspection, error) {
 	if err := control.Authorize(a, control.StartInspections); err != nil {
 		return Inspection{}, err
 	}

@@ -74,6 +74,20 @@ func (w *Worker) Run(ctx context.Context) (time.Time, error) {
 	return w.Clock.Now().Add(next), nil
 }
 
+// Look executes one inspection and returns when it is over; false: somebody else
+// has it, or it is over already.
+func (w *Worker) Look(ctx context.Context, r Ref) (bool, error) {
+	c, err := w.Store.ClaimInspectionOf(ctx, r.Organization, r.ID, w.lease())
+	if err != nil {
+		return false, fmt.Errorf("claim inspection %s: %w", r.ID, err)
+	}
+	if c == nil {
+		return false, nil
+	}
+	w.look(ctx, *c)
+	return true, nil
+}
+
 // Wait returns when no look runs any more.
 func (w *Worker) Wait() { w.work.Wait() }
 

@@ -81,20 +81,28 @@ func (d *Deliverer) Run(ctx context.Context, now time.Time) error {
 // sendAll sends a rule's deliveries one after the other.
 func (d *Deliverer) sendAll(ctx context.Context, list []DeliveryRef) error {
 	for _, r := range list {
-		if err := d.sendOne(ctx, r); err != nil {
-			return fmt.Errorf("send delivery %s: %w", r.Delivery, err)
+		if _, err := d.Deliver(ctx, r); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// sendOne claims a delivery just before its own attempt (not a batch of them
-// under one claim), sends it and stores how that ended.
-func (d *Deliverer) sendOne(ctx context.Context, r DeliveryRef) error {
+// Deliver claims a delivery just before its own attempt (not a batch of them under
+// one claim), sends it and stores how that ended. It returns when the next attempt
+// is due: zero if none is, or if it was not due now.
+func (d *Deliverer) Deliver(ctx context.Context, r DeliveryRef) (next time.Time, err error) {
+	if next, err = d.sendOne(ctx, r); err != nil {
+		return next, fmt.Errorf("send delivery %s: %w", r.Delivery, err)
+	}
+	return next, nil
+}
+
+func (d *Deliverer) sendOne(ctx context.Context, r DeliveryRef) (next time.Time, err error) {
 	now := d.Clock.Now()
 	claimed, rule, claim, ok, err := d.Ledger.ClaimDelivery(ctx, r, now, now.Add(claimTime))
 	if err != nil || !ok {
-		return err
+		return next, err
 	}
 	var result Result
 	sender, known := d.Senders[claimed.Channel]
@@ -113,14 +121,14 @@ func (d *Deliverer) sendOne(ctx context.Context, r DeliveryRef) error {
 	if ctx.Err() != nil && result.Error != "" {
 		// We were stopped, which says nothing of the receiver: the claim lapses and
 		// another process sends it.
-		return ctx.Err()
+		return next, ctx.Err()
 	}
 	if result.Error != "" {
 		d.Log.InfoContext(ctx, "notification not delivered", "organization", r.Organization, "delivery", claimed.ID,
 			"channel", claimed.Channel, "attempt", claimed.Attempts+1, "error", result.Error)
 	}
 	settled := claimed.Settle(result, now)
-	return d.Ledger.SettleDelivery(context.WithoutCancel(ctx), r, claim, settled, Attempt{
+	return settled.NextAt, d.Ledger.SettleDelivery(context.WithoutCancel(ctx), r, claim, settled, Attempt{
 		Number: settled.Attempts, At: now, Status: result.Status, Error: result.Error, Took: d.Clock.Now().Sub(now),
 	})
 }

@@ -22,6 +22,15 @@ FROM (
 WHERE i.organization = next.organization AND i.id = next.id
 RETURNING i.*;
 
+-- name: ClaimInspectionOf :one
+UPDATE inspections SET state = 'running', claim = @claim::uuid, lease_until = now() + make_interval(secs => @lease::float8), started_at = now()
+WHERE organization = @organization AND id = @id AND state = 'requested'
+RETURNING *;
+
+-- name: RequestedInspections :many
+SELECT organization, id FROM inspections
+WHERE state = 'requested' AND created_at < now() - make_interval(secs => @age::float8) ORDER BY created_at LIMIT @most;
+
 -- name: RenewInspection :execrows
 UPDATE inspections SET lease_until = now() + make_interval(secs => @lease::float8)
 WHERE organization = $1 AND id = $2 AND claim = @claim::uuid;

@@ -53,6 +53,51 @@ func (q *Queries) ClaimInspection(ctx context.Context, arg ClaimInspectionParams
 	return i, err
 }
 
+const claimInspectionOf = `-- name: ClaimInspectionOf :one
+UPDATE inspections SET state = 'running', claim = $1::uuid, lease_until = now() + make_interval(secs => $2::float8), started_at = now()
+WHERE organization = $3 AND id = $4 AND state = 'requested'
+RETURNING organization, id, kind, state, connection, pipeline, number, resource, pattern, overlay, result, error, hint, claim, lease_until, created_at, started_at, ended_at, expires_at
+`
+
+type ClaimInspectionOfParams struct {
+	Claim        uuid.UUID
+	Lease        float64
+	Organization uuid.UUID
+	ID           uuid.UUID
+}
+
+func (q *Queries) ClaimInspectionOf(ctx context.Context, arg ClaimInspectionOfParams) (Inspection, error) {
+	row := q.db.QueryRow(ctx, claimInspectionOf,
+		arg.Claim,
+		arg.Lease,
+		arg.Organization,
+		arg.ID,
+	)
+	var i Inspection
+	err := row.Scan(
+		&i.Organization,
+		&i.ID,
+		&i.Kind,
+		&i.State,
+		&i.Connection,
+		&i.Pipeline,
+		&i.Number,
+		&i.Resource,
+		&i.Pattern,
+		&i.Overlay,
+		&i.Result,
+		&i.Error,
+		&i.Hint,
+		&i.Claim,
+		&i.LeaseUntil,
+		&i.CreatedAt,
+		&i.StartedAt,
+		&i.EndedAt,
+		&i.ExpiresAt,
+	)
+	return i, err
+}
+
 const deleteExpiredInspections = `-- name: DeleteExpiredInspections :exec
 DELETE FROM inspections WHERE expires_at < now()
 `
@@ -299,4 +344,39 @@ func (q *Queries) RenewInspection(ctx context.Context, arg RenewInspectionParams
 		return 0, err
 	}
 	return result.RowsAffected(), nil
+}
+
+const requestedInspections = `-- name: RequestedInspections :many
+SELECT organization, id FROM inspections
+WHERE state = 'requested' AND created_at < now() - make_interval(secs => $1::float8) ORDER BY created_at LIMIT $2
+`
+
+type RequestedInspectionsParams struct {
+	Age  float64
+	Most int32
+}
+
+type RequestedInspectionsRow struct {
+	Organization uuid.UUID
+	ID           uuid.UUID
+}
+
+func (q *Queries) RequestedInspections(ctx context.Context, arg RequestedInspectionsParams) ([]RequestedInspectionsRow, error) {
+	rows, err := q.db.Query(ctx, requestedInspections, arg.Age, arg.Most)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []RequestedInspectionsRow
+	for rows.Next() {
+		var i RequestedInspectionsRow
+		if err := rows.Scan(&i.Organization, &i.ID); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
