@@ -142,16 +142,22 @@ func (s *Schedules) Held(ctx context.Context, schedule uuid.UUID) (schedules.Wak
 	if err != nil {
 		return schedules.Wake{}, false, effect.Of(err, "read schedule %s/%s", s.c.Group, name)
 	}
+	return s.read(schedule, out), true, nil
+}
+
+// read understands a schedule of ours; one that somebody changed has no revision.
+func (s *Schedules) read(schedule uuid.UUID, out *scheduler.GetScheduleOutput) schedules.Wake {
 	w := schedules.Wake{Ref: schedules.Ref{Schedule: schedule}}
 	at, err := time.Parse(layout, aws.ToString(out.ScheduleExpression))
-	ours := err == nil && aws.ToString(out.ScheduleExpressionTimezone) == "UTC" && out.State == types.ScheduleStateEnabled &&
-		out.Target != nil && aws.ToString(out.Target.Arn) == s.c.Function
-	var f firing
-	if !ours || json.Unmarshal([]byte(aws.ToString(out.Target.Input)), &f) != nil || f.Schedule != schedule {
-		return w, true, nil
+	if err != nil || aws.ToString(out.ScheduleExpressionTimezone) != "UTC" || out.State != types.ScheduleStateEnabled ||
+		out.Target == nil || aws.ToString(out.Target.Arn) != s.c.Function {
+		return w
 	}
-	w.Organization, w.Revision, w.At = f.Organization, f.Revision, at.UTC()
-	return w, true, nil
+	var f firing
+	if json.Unmarshal([]byte(aws.ToString(out.Target.Input)), &f) != nil || f.Schedule != schedule {
+		return w
+	}
+	return schedules.Wake{Ref: schedules.Ref{Organization: f.Organization, Schedule: schedule}, Revision: f.Revision, At: at.UTC()}
 }
 
 // All implements [schedules.Platform]. What is not named by an id is not ours: the
