@@ -14,7 +14,7 @@ EXAMPLES ?= 50    ## requests: examples of each operation
 FUZZTIME ?= 30s    ## fuzz: time for each target
 PKG      ?= ./...  ## test-go, fuzz: which packages
 BENCH    ?=        ## bench: arguments for the driver
-PORT     ?= 0      ## localstack-core: port on 127.0.0.1, 0 takes a free one
+PORT     ?= 0      ## localstack, localstack-core: port on 127.0.0.1, 0 takes a free one
 N        := $(strip $(N))
 PORT     := $(strip $(PORT))
 DURATION := $(strip $(DURATION))
@@ -86,6 +86,10 @@ chaos: build ## two processes of serve under SIGKILL, cut connections and restar
 .PHONY: serve
 serve: build ## the control plane with a demo organization, pipeline and schedule
 	go run ./internal/servedemo
+
+.PHONY: localstack
+localstack: rig ## a whole installation on emulated AWS, without Docker, in the background (PORT=n)
+	.tools/bin/rig up -port $(PORT)
 
 .PHONY: localstack-core
 localstack-core: rig ## AWS alone on this machine, without Docker, in the background (PORT=n)

@@ -122,6 +122,28 @@ func TestRemoteList(t *testing.T) {
 	require.Equal(t, exitUsage, p.run("runs", "--local"), "there is no state file")
 }
 
+// API Gateway's own addresses have the stage as their path's first part.
+func TestServerBelowAPath(t *testing.T) {
+	t.Parallel()
+	p, f := withServer(t, map[string]func(*http.Request, string) (int, any){
+		"GET /stage/live/v1/runs": always(200, map[string]any{"items": []any{aRun("running")}, "next": nil}),
+	})
+	require.Equal(t, exitOK, p.run("context", "list", "--json"))
+	var list struct {
+		Items []struct {
+			URL     string `json:"url"`
+			KeyFile string `json:"key_file"`
+		} `json:"items"`
+	}
+	require.NoError(t, json.Unmarshal([]byte(p.out.String()), &list))
+	for _, slash := range []string{"", "/"} {
+		f.seen = nil
+		require.Equal(t, exitOK, p.run("context", "add", "local", "--url", list.Items[0].URL+"/stage/live"+slash, "--key-file", list.Items[0].KeyFile), p.err.String())
+		require.Equal(t, exitOK, p.run("runs"), p.err.String())
+		require.Len(t, f.seen, 1)
+	}
+}
+
 func TestStartAndWait(t *testing.T) {
 	t.Parallel()
 	receipt := map[string]any{"receipt_version": 1, "run_id": runID, "pipeline": "shop", "state": "completed", "resources": []any{}}

@@ -116,6 +116,11 @@ func (s *Shim) newTask(cluster string, in runTaskInput) *task {
 	if !strings.HasPrefix(in.TaskDefinition, "arn:") {
 		t.document.TaskDefinitionArn = arnPrefix + "task-definition/" + in.TaskDefinition
 	}
+	if in.Group == "" {
+		family := in.TaskDefinition[strings.LastIndex(in.TaskDefinition, "/")+1:]
+		family, _, _ = strings.Cut(family, ":")
+		t.document.Group = "family:" + family
+	}
 	s.tasks[arn] = t
 	s.changeLocked(t, "PROVISIONING")
 	return t

@@ -152,6 +152,7 @@ func TestTaskEndsWithItsProgram(t *testing.T) {
 	out := s.run(t, "a")
 	require.Len(t, out.Tasks, 1)
 	require.Equal(t, "PROVISIONING", *out.Tasks[0].LastStatus)
+	require.Equal(t, "family:worker", *out.Tasks[0].Group)
 	arn := out.Tasks[0].TaskArn
 	task := s.stopped(t, arn)
 	require.Equal(t, types.TaskStopCodeEssentialContainerExited, task.StopCode)

@@ -98,11 +98,11 @@ func Start(ctx context.Context, config Config) (*Core, error) {
 	}
 	port := config.Port
 	if port == 0 {
-		if port, err = freePort(ctx); err != nil {
+		if port, err = FreePort(ctx); err != nil {
 			return nil, err
 		}
 	}
-	c.endpoint = "http://127.0.0.1:" + strconv.Itoa(port)
+	c.endpoint = EndpointOf(port)
 	c.stop = sync.OnceValue(c.shutdown)
 	if err := c.start(ctx, root, port, config); err != nil {
 		tail := c.LogTail()
@@ -204,6 +204,9 @@ func pairs(m map[string]string) []string {
 	}
 	return env
 }
+
+// EndpointOf is the URL of a core on a port.
+func EndpointOf(port int) string { return "http://127.0.0.1:" + strconv.Itoa(port) }
 
 // Endpoint is the URL of all services.
 func (c *Core) Endpoint() string { return c.endpoint }
@@ -323,7 +326,8 @@ func moduleRoot() (string, error) {
 	}
 }
 
-func freePort(ctx context.Context) (int, error) {
+// FreePort finds a port on 127.0.0.1 that nobody listens on now.
+func FreePort(ctx context.Context) (int, error) {
 	var config net.ListenConfig
 	l, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {

@@ -13,8 +13,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-
-	"github.com/tranship-io/tranship/localstack/rig"
 )
 
 // stateDir holds what the background process writes, relative to the checkout.
@@ -28,19 +26,22 @@ var (
 	pidFile = filepath.Join(stateDir, "rig.pid")
 	logFile = filepath.Join(stateDir, "rig.log")
 	coreEnv = filepath.Join(stateDir, "core.env")
+	fullEnv = filepath.Join(stateDir, "env")
 )
 
 // background starts this program again as a session of its own and waits until it
 // has written its environment file.
-func background(ctx context.Context, args ...string) error {
+func background(ctx context.Context, envFile string, args ...string) error {
 	if pid := runningPid(); pid != 0 {
 		return fmt.Errorf("a rig runs already (process %d): make localstack-down stops it", pid)
 	}
 	if err := os.MkdirAll(stateDir, 0o755); err != nil {
 		return err
 	}
-	if err := os.Remove(coreEnv); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
+	for _, file := range []string{coreEnv, fullEnv} {
+		if err := os.Remove(file); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
 	}
 	log, err := os.Create(logFile)
 	if err != nil {
@@ -51,7 +52,7 @@ func background(ctx context.Context, args ...string) error {
 	if err != nil {
 		return err
 	}
-	cmd := exec.Command(self, append([]string{"serve-core"}, args...)...)
+	cmd := exec.Command(self, args...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
@@ -63,8 +64,7 @@ func background(ctx context.Context, args ...string) error {
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	for {
-		if env, err := os.ReadFile(coreEnv); err == nil {
-			fmt.Printf("AWS runs in the background; its environment is in %s:\n%s", coreEnv, env)
+		if _, err := os.Stat(envFile); err == nil {
 			return nil
 		}
 		select {
@@ -76,26 +76,6 @@ func background(ctx context.Context, args ...string) error {
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
-}
-
-// serveCore is the background process of the core alone.
-func serveCore(ctx context.Context, port int) error {
-	core, err := rig.Start(ctx, rig.Config{Port: port, Dir: absolute(filepath.Join(stateDir, "core"))})
-	if err != nil {
-		return err
-	}
-	env := core.Environ()
-	env[rig.EnvEndpoint] = core.Endpoint()
-	if err := writeEnv(coreEnv, env); err != nil {
-		return errors.Join(err, core.Stop())
-	}
-	select {
-	case <-ctx.Done():
-		err = nil
-	case <-core.Done():
-		err = fmt.Errorf("the core ended by itself; its log: %s", core.LogPath())
-	}
-	return errors.Join(err, core.Stop(), os.Remove(coreEnv))
 }
 
 // down stops the background process: by SIGTERM, after a while by SIGKILL, upon
@@ -135,7 +115,7 @@ func runningPid() int {
 		return 0
 	}
 	command, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-	if err != nil || !strings.Contains(string(command), "serve-core") {
+	if err != nil || !strings.Contains(string(command), "\x00serve-") {
 		return 0
 	}
 	return pid
@@ -151,12 +131,4 @@ func writeEnv(path string, env map[string]string) error {
 		return err
 	}
 	return os.Rename(path+".new", path)
-}
-
-func absolute(path string) string {
-	full, err := filepath.Abs(path)
-	if err != nil {
-		return path
-	}
-	return full
 }

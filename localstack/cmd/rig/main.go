@@ -1,8 +1,11 @@
-// Command rig runs AWS on this machine, see package rig.
+// Command rig runs AWS on this machine, see package rig, and Tranship in it, see
+// package installation. It is called in the checkout's folder.
 //
 //	rig run -- COMMAND…   start a core, run COMMAND with TRANSHIP_TEST_AWS set, stop
 //	                      the core; the exit code is the command's
 //	rig core [-port N]    start a core in the background, write .localstack/core.env
+//	rig up [-port N]      start a whole installation in the background, write
+//	                      .localstack/env
 //	rig down              stop what runs in the background
 package main
 
@@ -20,7 +23,7 @@ import (
 	"github.com/tranship-io/tranship/localstack/rig"
 )
 
-const usage = "usage: rig run -- COMMAND… | rig core [-port N] | rig down"
+const usage = "usage: rig run -- COMMAND… | rig core [-port N] | rig up [-port N] | rig down"
 
 func main() {
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -50,9 +53,13 @@ func run(ctx context.Context, args []string) (int, error) {
 		}
 		return runCommand(ctx, *port, flags.Args())
 	case "core":
-		err = background(ctx, fmt.Sprint("-port=", *port))
+		err = startCore(ctx, *port)
+	case "up":
+		err = startAll(ctx, *port)
 	case "serve-core":
 		err = serveCore(ctx, *port)
+	case "serve-all":
+		err = serveAll(ctx, *port)
 	case "down":
 		err = down(ctx)
 	default:
