@@ -5,6 +5,7 @@ import (
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/jsii-runtime-go"
+	"github.com/cdklabs/cdk-nag-go/cdknag/v2"
 
 	"github.com/tranship-io/tranship/infra/transhipcdk"
 )
@@ -16,7 +17,8 @@ type Stacks struct {
 	Migrate, App awscdk.Stack
 }
 
-// New adds the stacks to an app. root is the checkout's folder, where the build has
+// New adds the stacks to an app, and the rules of cdk-nag (AwsSolutions) that each
+// synthesis keeps to. root is the checkout's folder, where the build has
 // left zips and digest. The stacks name no account and no Region: they are deployed
 // where the credentials are.
 func New(app awscdk.App, settings *Settings, root string) (*Stacks, error) {
@@ -68,6 +70,7 @@ func New(app awscdk.App, settings *Settings, root string) (*Stacks, error) {
 	out.App = newStack(app, s.Name+"-app", "API, functions, queues and schedules of "+s.Name)
 	transhipcdk.NewTranship(out.App, "tranship", s.app(base, migration, fargate))
 	out.App.AddStackDependency(out.Migrate, jsii.String("the database is migrated first"))
+	awscdk.Aspects_Of(app).Add(cdknag.NewAwsSolutionsChecks(&cdknag.NagPackProps{Verbose: jsii.Bool(true)}), nil)
 	return out, nil
 }
 

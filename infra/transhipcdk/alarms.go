@@ -31,8 +31,8 @@ type alarmSpec struct {
 func (t *Tranship) newAlarms() {
 	scope := constructs.NewConstruct(t.scope, jsii.String("alarms"))
 	minutes := func(n int) awscdk.Duration { return awscdk.Duration_Minutes(jsii.Number(n)) }
-	queue := func(name, metric, statistic string) awscloudwatch.IMetric {
-		return newMetric("AWS/SQS", metric, statistic, map[string]string{"QueueName": t.names.of(name)})
+	queue := func(name, metric string) awscloudwatch.IMetric {
+		return newMetric("AWS/SQS", metric, "Maximum", map[string]string{"QueueName": t.names.of(name)})
 	}
 	function := func(name, metric string) awscloudwatch.IMetric {
 		return newMetric("AWS/Lambda", metric, "Sum", map[string]string{"FunctionName": t.names.of(name)})
@@ -42,12 +42,12 @@ func (t *Tranship) newAlarms() {
 	}
 	dead := map[string]awscloudwatch.IMetric{
 		// Dead commands are the sweep's work: attempts-dead empties itself.
-		"facts":      queue("facts-dead.fifo", "ApproximateNumberOfMessagesVisible", "Maximum"),
-		"deliveries": queue("deliveries-dead", "ApproximateNumberOfMessagesVisible", "Maximum"),
-		"schedules":  queue("schedules-dead", "ApproximateNumberOfMessagesVisible", "Maximum"),
+		"facts":      queue("facts-dead.fifo", "ApproximateNumberOfMessagesVisible"),
+		"deliveries": queue("deliveries-dead", "ApproximateNumberOfMessagesVisible"),
+		"schedules":  queue("schedules-dead", "ApproximateNumberOfMessagesVisible"),
 	}
 	if t.tasks != nil {
-		dead["tasks"] = queue("tasks-dead", "ApproximateNumberOfMessagesVisible", "Maximum")
+		dead["tasks"] = queue("tasks-dead", "ApproximateNumberOfMessagesVisible")
 	}
 	broken := []alarmSpec{
 		{
@@ -58,8 +58,8 @@ func (t *Tranship) newAlarms() {
 			part: "waiting", tells: "messages wait: concurrency is used up, or a function fails",
 			// A command is in its queue for as long as its attempt lives.
 			metrics: map[string]awscloudwatch.IMetric{
-				"attempts": queue("attempts", "ApproximateAgeOfOldestMessage", "Maximum"),
-				"facts":    queue("facts.fifo", "ApproximateAgeOfOldestMessage", "Maximum"),
+				"attempts": queue("attempts", "ApproximateAgeOfOldestMessage"),
+				"facts":    queue("facts.fifo", "ApproximateAgeOfOldestMessage"),
 			},
 			expression: fmt.Sprintf("MAX([attempts - %d, facts])", int(t.props.WorkerTimeout.Seconds())),
 			above:      900, period: minutes(5), periods: 2,

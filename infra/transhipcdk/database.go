@@ -1,7 +1,8 @@
 package transhipcdk
 
 import (
-	"fmt"
+	"net"
+	"strconv"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsec2"
@@ -69,7 +70,7 @@ func (p *Platform) newDatabase() {
 		suppress(cluster, "AwsSolutions-RDS10", "The installation was said to be disposable.")
 	}
 	p.Database = Database{
-		URL:            fmt.Sprintf("postgres://%s@%s:%d/%s?sslmode=verify-full", masterUser, *cluster.AttrEndpointAddress(), databasePort, name),
+		URL:            "postgres://" + masterUser + "@" + net.JoinHostPort(*cluster.AttrEndpointAddress(), strconv.Itoa(databasePort)) + "/" + name + "?sslmode=verify-full",
 		ResourceID:     *cluster.AttrDbClusterResourceId(),
 		User:           masterUser,
 		MaxConnections: maxConnections(p.props.MaxACU),

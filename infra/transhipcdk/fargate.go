@@ -4,7 +4,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsecs"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsevents"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awseventstargets"
@@ -18,8 +17,9 @@ const taskContainer = "worker"
 
 // tasks is what functions need to know of attempts on Fargate.
 type tasks struct {
-	props                        *Fargate
-	cluster, clusterName, family string
+	props *Fargate
+	// cluster is its ARN.
+	cluster, family string
 	// roles that RunTask hands to the task; none for a task definition that was
 	// made elsewhere: who makes it gives dispatch the right to pass its roles.
 	roles []string
@@ -47,26 +47,25 @@ func (t *tasks) env() map[string]string {
 	})
 }
 
-// newTasks makes the definition of the task, unless there is one.
-func (t *Tranship) newTasks() *tasks {
+// addTasks makes the definition of the task, unless there is one.
+func (t *Tranship) addTasks() {
 	f := t.props.Fargate
-	out := &tasks{
-		props: f, cluster: f.Cluster, family: f.TaskDefinition,
-		clusterName: *awscdk.Fn_Select(jsii.Number(1), awscdk.Fn_Split(jsii.String("/"), jsii.String(f.Cluster), jsii.Number(2))),
+	t.tasks = &tasks{
+		props: f, cluster: t.names.arn("ecs", "cluster/"+f.Cluster), family: f.TaskDefinition,
 	}
 	if f.TaskDefinition != "" {
-		return out
+		return
 	}
-	out.family = t.names.of("worker")
+	t.tasks.family = t.names.of("worker")
 	scope := constructs.NewConstruct(t.scope, jsii.String("task"))
-	logs := t.logGroup(scope, "logs", "/aws/ecs/"+out.family)
+	logs := t.logGroup(scope, "logs", "/aws/ecs/"+t.tasks.family)
 	// Only tasks of this account may take on the roles (confused deputy).
 	trust := awsiam.NewPrincipalWithConditions(awsiam.NewServicePrincipal(jsii.String("ecs-tasks.amazonaws.com"), nil), &map[string]any{
 		"StringEquals": map[string]any{"aws:SourceAccount": t.names.stack.Account()},
 		"ArnLike":      map[string]any{"aws:SourceArn": t.names.arn("ecs", "*")},
 	})
 	role := awsiam.NewRole(scope, jsii.String("role"), &awsiam.RoleProps{
-		Description: jsii.String("Task " + out.family), AssumedBy: trust,
+		Description: jsii.String("Task " + t.tasks.family), AssumedBy: trust,
 	})
 	for _, g := range append(t.workerGrants(), t.names.connect(t.props.Database)) {
 		if *g.Sid() != "ReceiveMessages" { // a task is given its command by dispatch
@@ -74,12 +73,12 @@ func (t *Tranship) newTasks() *tasks {
 		}
 	}
 	start := awsiam.NewRole(scope, jsii.String("start"), &awsiam.RoleProps{
-		Description: jsii.String("Starts task " + out.family), AssumedBy: trust,
+		Description: jsii.String("Starts task " + t.tasks.family), AssumedBy: trust,
 	})
 	start.AddToPolicy(t.names.writeLogs(logs))
 	start.AddToPolicy(allow("PullImage", []string{"ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"}, []string{f.Repository}, nil))
 	start.AddToPolicy(allow("LogInToRegistry", []string{"ecr:GetAuthorizationToken"}, []string{"*"}, nil))
-	out.roles = []string{*role.RoleArn(), *start.RoleArn()}
+	t.tasks.roles = []string{*role.RoleArn(), *start.RoleArn()}
 
 	processor := "ARM64"
 	if t.props.Architecture == AMD64 {
@@ -89,10 +88,9 @@ func (t *Tranship) newTasks() *tasks {
 		"TRANSHIP_NAME":        t.names.name,
 		"TRANSHIP_TASK_MEMORY": strconv.Itoa(f.Memory),
 		"LOG_LEVEL":            t.props.LogLevel,
-		"TRANSHIP_ECS_CLUSTER": out.cluster,
 	})
 	awsecs.NewCfnTaskDefinition(scope, jsii.String("definition"), &awsecs.CfnTaskDefinitionProps{
-		Family:                  jsii.String(out.family),
+		Family:                  jsii.String(t.tasks.family),
 		RequiresCompatibilities: jsii.Strings("FARGATE"),
 		NetworkMode:             jsii.String("awsvpc"),
 		Cpu:                     jsii.String(strconv.Itoa(f.CPU)),
@@ -120,7 +118,6 @@ func (t *Tranship) newTasks() *tasks {
 		Volumes: []any{&awsecs.CfnTaskDefinition_VolumeProperty{Name: jsii.String("tmp")}},
 	})
 	suppressTask(scope)
-	return out
 }
 
 func pairs(env map[string]string) []any {

@@ -62,21 +62,21 @@ func (t *Tranship) functionSpecs() []functionSpec {
 		},
 		{
 			name: "project", description: "Folds facts into read models and raises deliveries", timeout: projectTimeout, memory: 256, database: true,
-			env: merge(sweepOf, queueEnv(n, "TRANSHIP_DELIVERIES_QUEUE", "deliveries"), queueEnv(n, "TRANSHIP_DEAD_QUEUE", "facts-dead.fifo")),
+			env: merge(sweepOf, t.queueEnv("TRANSHIP_DELIVERIES_QUEUE", "deliveries"), t.queueEnv("TRANSHIP_DEAD_QUEUE", "facts-dead.fifo")),
 			grants: grants(one(n.receive("facts.fifo"), n.send("deliveries", "facts-dead.fifo")),
 				n.switchSweep(role)),
 		},
 		{
 			name: "deliver", description: "Sends notifications", timeout: deliverTimeout, memory: 256, database: true, loop: true,
 			env: merge(keyEnv, webhooks, optional("TRANSHIP_SMTP_URL", p.SMTPURL), optional("TRANSHIP_SMTP_FROM", p.SMTPFrom),
-				queueEnv(n, "TRANSHIP_DELIVERIES_QUEUE", "deliveries"), queueEnv(n, "TRANSHIP_DEAD_QUEUE", "deliveries-dead")),
+				t.queueEnv("TRANSHIP_DELIVERIES_QUEUE", "deliveries"), t.queueEnv("TRANSHIP_DEAD_QUEUE", "deliveries-dead")),
 			grants: grants(one(n.receive("deliveries"), n.send("deliveries", "deliveries-dead"), n.unwrapSecrets(key), n.readSecrets())),
 		},
 		{
 			name: "sweep", description: "Does what nobody did: lost leases, offers, facts, schedules", timeout: sweepTimeout, memory: 256,
 			reserved: c.Sweep, database: true, loop: true,
 			env: merge(sweepOf, calendar, commands, t.limits(), t.tasks.env(),
-				queueEnv(n, "TRANSHIP_FACTS_QUEUE", "facts.fifo"), queueEnv(n, "TRANSHIP_DELIVERIES_QUEUE", "deliveries")),
+				t.queueEnv("TRANSHIP_FACTS_QUEUE", "facts.fifo"), t.queueEnv("TRANSHIP_DELIVERIES_QUEUE", "deliveries")),
 			grants: grants(one(n.receive("attempts-dead"), dispatches("facts.fifo", "deliveries"), n.listSchedules()),
 				n.keepSchedules(role), t.watchTasks()),
 		},
@@ -99,7 +99,7 @@ func (t *Tranship) functionSpecs() []functionSpec {
 	if t.tasks != nil {
 		specs = append(specs, functionSpec{
 			name: "dispatch", description: "Runs attempts as Fargate tasks", timeout: dispatchTimeout, memory: 256, database: true, loop: true,
-			env:    merge(commands, t.limits(), t.tasks.env(), queueEnv(n, "TRANSHIP_DEAD_QUEUE", "tasks-dead")),
+			env:    merge(commands, t.limits(), t.tasks.env(), t.queueEnv("TRANSHIP_DEAD_QUEUE", "tasks-dead")),
 			grants: grants(one(n.receive("tasks"), dispatches("tasks-dead")), n.runTasks(t.tasks)),
 		})
 	}
@@ -114,7 +114,7 @@ func (t *Tranship) workerEnv() map[string]string {
 		"TRANSHIP_KMS_KEY":        *t.props.Migration.Key.KeyArn(),
 		"TRANSHIP_SWEEP_SCHEDULE": n.of("sweep"),
 		"TRANSHIP_SCHEDULE_GROUP": n.name,
-	}, queueEnv(n, "TRANSHIP_FACTS_QUEUE", "facts.fifo"), queueEnv(n, "TRANSHIP_DEAD_QUEUE", "attempts-dead"))
+	}, t.queueEnv("TRANSHIP_FACTS_QUEUE", "facts.fifo"), t.queueEnv("TRANSHIP_DEAD_QUEUE", "attempts-dead"))
 }
 
 func (t *Tranship) workerGrants() []awsiam.PolicyStatement {
@@ -129,15 +129,15 @@ func (t *Tranship) workerGrants() []awsiam.PolicyStatement {
 
 // commandQueues are where those who dispatch send attempts.
 func (t *Tranship) commandQueues() map[string]string {
-	env := queueEnv(t.names, "TRANSHIP_ATTEMPTS_QUEUE", "attempts")
+	env := t.queueEnv("TRANSHIP_ATTEMPTS_QUEUE", "attempts")
 	if t.props.Fargate != nil {
-		env = merge(env, queueEnv(t.names, "TRANSHIP_TASKS_QUEUE", "tasks"))
+		env = merge(env, t.queueEnv("TRANSHIP_TASKS_QUEUE", "tasks"))
 	}
 	return env
 }
 
-func queueEnv(n names, variable, queue string) map[string]string {
-	return map[string]string{variable: n.queueURL(queue)}
+func (t *Tranship) queueEnv(variable, part string) map[string]string {
+	return map[string]string{variable: *t.queues.all[part].QueueUrl()}
 }
 
 func optional(variable, value string) map[string]string {

@@ -119,9 +119,9 @@ func (n names) keepSchedules(role string) []awsiam.PolicyStatement {
 	}
 }
 
-// listSchedules is a right of its own: IAM knows the group's list by its own ARN.
+// listSchedules is for the repair; IAM knows no resource for it.
 func (n names) listSchedules() awsiam.PolicyStatement {
-	return allow("ListSchedules", []string{"scheduler:ListSchedules"}, []string{n.schedules("*")}, nil)
+	return allow("ListSchedules", []string{"scheduler:ListSchedules"}, []string{"*"}, nil)
 }
 
 func (n names) passTo(sid, service string, roles ...string) awsiam.PolicyStatement {
@@ -166,6 +166,6 @@ func (n names) runTasks(t *tasks) []awsiam.PolicyStatement {
 
 // watchTasks looks at tasks of the one cluster and ends them.
 func (n names) watchTasks(t *tasks) awsiam.PolicyStatement {
-	return allow("WatchTasks", []string{"ecs:DescribeTasks", "ecs:StopTask"}, []string{n.arn("ecs", "task/"+t.clusterName+"/*")},
+	return allow("WatchTasks", []string{"ecs:DescribeTasks", "ecs:StopTask"}, []string{n.arn("ecs", "task/"+t.props.Cluster+"/*")},
 		condition{"ArnEquals": {"ecs:cluster": t.cluster}})
 }

@@ -3,7 +3,6 @@ package transhipcdk
 import (
 	"time"
 
-	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awskms"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
@@ -56,13 +55,7 @@ func NewMigration(scope constructs.Construct, id string, base *Base) *Migration 
 		retries: jsii.Number(0),
 	})
 
-	awscdk.NewCfnOutput(b.scope, jsii.String("MigrateFunction"), &awscdk.CfnOutputProps{
-		Value:       m.Function.FunctionName(),
-		Description: jsii.String("Invoke it before the app is deployed: make deploy does"),
-	})
-	awscdk.NewCfnOutput(b.scope, jsii.String("FirstKeyParameter"), &awscdk.CfnOutputProps{
-		Value:       jsii.String(first),
-		Description: jsii.String("Read the first key with: aws ssm get-parameter --with-decryption --name " + first),
-	})
+	output(b.scope, "MigrateFunction", *m.Function.FunctionName(), "Invoked before the app is deployed: make deploy does")
+	output(b.scope, "FirstKeyParameter", first, "Read the first key with: aws ssm get-parameter --with-decryption --name "+first)
 	return m
 }

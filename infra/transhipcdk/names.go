@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
 )
 
@@ -28,11 +29,6 @@ func (n names) arn(service, resource string) string {
 func (n names) function(f string) string { return n.arn("lambda", "function:"+n.of(f)) }
 func (n names) queue(q string) string    { return n.arn("sqs", n.of(q)) }
 
-// queueURL is the address that the SDK wants.
-func (n names) queueURL(q string) string {
-	return "https://sqs." + *n.stack.Region() + "." + *n.stack.UrlSuffix() + "/" + *n.stack.Account() + "/" + n.of(q)
-}
-
 // parameter is the name of an SSM parameter, and its ARN.
 func (n names) parameter(p string) (name, arn string) {
 	name = "/" + n.name + "/" + p
@@ -45,6 +41,13 @@ func (n names) schedules(one string) string { return n.arn("scheduler", "schedul
 // secrets are the Secrets Manager secrets of connections: those below the
 // installation's name.
 func (n names) secrets() string { return n.arn("secretsmanager", "secret:"+n.name+"/*") }
+
+// output tells whoever deploys something, under a name without a hash.
+func output(scope constructs.Construct, name, value, description string) {
+	awscdk.NewCfnOutput(scope, jsii.String(name), &awscdk.CfnOutputProps{
+		Value: jsii.String(value), Description: jsii.String(description),
+	}).OverrideLogicalId(jsii.String(name))
+}
 
 // id makes the id of a construct from words.
 func id(words ...string) *string { return jsii.String(strings.Join(words, "-")) }

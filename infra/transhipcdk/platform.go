@@ -74,12 +74,11 @@ type Platform struct {
 	// Repository of the task's image; nil without Fargate.
 	Repository awsecr.IRepository
 
-	scope   constructs.Construct
-	props   PlatformProps
-	names   names
-	vpc     awsec2.IVpc
-	tasks   awsec2.ISecurityGroup
-	cluster awsecs.CfnCluster
+	scope constructs.Construct
+	props PlatformProps
+	names names
+	vpc   awsec2.IVpc
+	tasks awsec2.ISecurityGroup
 }
 
 func (p *PlatformProps) setDefaults() {
@@ -132,11 +131,11 @@ func NewPlatform(scope constructs.Construct, id string, props *PlatformProps) *P
 // newFargate makes cluster and repository. Both cost nothing while no task runs,
 // but for the images' storage.
 func (p *Platform) newFargate() {
-	p.cluster = awsecs.NewCfnCluster(p.scope, jsii.String("cluster"), &awsecs.CfnClusterProps{
+	cluster := awsecs.NewCfnCluster(p.scope, jsii.String("cluster"), &awsecs.CfnClusterProps{
 		ClusterName:     jsii.String(p.names.name),
 		ClusterSettings: []any{&awsecs.CfnCluster_ClusterSettingsProperty{Name: jsii.String("containerInsights"), Value: jsii.String("disabled")}},
 	})
-	suppress(p.cluster, "AwsSolutions-ECS4", "Container Insights is billed by metric and task; attempts report their own metrics, as on Lambda.")
+	suppress(cluster, "AwsSolutions-ECS4", "Container Insights is billed by metric and task; attempts report their own metrics, as on Lambda.")
 	p.Repository = awsecr.NewRepository(p.scope, jsii.String("repository"), &awsecr.RepositoryProps{
 		RepositoryName:     jsii.String(p.names.of("worker")),
 		ImageTagMutability: awsecr.TagMutability_IMMUTABLE,
@@ -147,9 +146,7 @@ func (p *Platform) newFargate() {
 		RemovalPolicy: awscdk.RemovalPolicy_DESTROY,
 		EmptyOnDelete: jsii.Bool(true),
 	})
-	awscdk.NewCfnOutput(p.scope, jsii.String("Repository"), &awscdk.CfnOutputProps{
-		Value: p.Repository.RepositoryUri(), Description: jsii.String("Where make deploy pushes the task's image"),
-	})
+	output(p.scope, "Repository", *p.Repository.RepositoryUri(), "Where make deploy pushes the task's image")
 }
 
 // Fargate returns where tasks run, with the image of a digest (sha256:…); nil if
@@ -160,7 +157,7 @@ func (p *Platform) Fargate(digest string) *Fargate {
 	}
 	subnets := p.vpc.SelectSubnets(p.taskSubnets())
 	f := &Fargate{
-		Cluster:        *p.cluster.AttrArn(),
+		Cluster:        p.names.name,
 		Repository:     *p.Repository.RepositoryArn(),
 		SecurityGroups: []string{*p.tasks.SecurityGroupId()},
 		PublicIP:       p.publicTasks(),

@@ -152,7 +152,7 @@ type Concurrency struct {
 
 // Fargate says where tasks run. Either Image or TaskDefinition is given.
 type Fargate struct {
-	// Cluster is the cluster's ARN. Required.
+	// Cluster is the cluster's name, in this account and Region. Required.
 	Cluster string
 	// Image is repository@sha256:digest; the task definition is made from it. It
 	// belongs to this construct, not to the platform, because a task must not run

@@ -25,6 +25,8 @@ type queueSpec struct {
 // queues of an installation by their parts' names.
 type queues struct {
 	main, dead map[string]awssqs.Queue
+	// all has both, each under its own name.
+	all map[string]awssqs.Queue
 	// scheduled keeps what Scheduler, event rules and asynchronous invocations
 	// could not deliver.
 	scheduled awssqs.Queue
@@ -39,7 +41,7 @@ const (
 )
 
 func newQueues(scope constructs.Construct, n names, specs []queueSpec) *queues {
-	q := &queues{main: map[string]awssqs.Queue{}, dead: map[string]awssqs.Queue{}}
+	q := &queues{main: map[string]awssqs.Queue{}, dead: map[string]awssqs.Queue{}, all: map[string]awssqs.Queue{}}
 	for _, s := range specs {
 		q.dead[s.name] = newQueue(scope, n, s.dead, &awssqs.QueueProps{
 			Fifo: fifo(s.fifo), RetentionPeriod: awscdk.Duration_Days(jsii.Number(deadDays)),
@@ -58,6 +60,7 @@ func newQueues(scope constructs.Construct, n names, specs []queueSpec) *queues {
 			props.FifoThroughputLimit = awssqs.FifoThroughputLimit_PER_MESSAGE_GROUP_ID
 		}
 		q.main[s.name] = newQueue(scope, n, s.name, props)
+		q.all[s.name], q.all[s.dead] = q.main[s.name], q.dead[s.name]
 	}
 	q.scheduled = newQueue(scope, n, "schedules-dead", &awssqs.QueueProps{RetentionPeriod: awscdk.Duration_Days(jsii.Number(deadDays))})
 	return q

@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsapigateway"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
@@ -57,7 +56,7 @@ func NewTranship(scope constructs.Construct, id string, props *Props) *Tranship 
 	t.Queues, t.DeadLetters = t.queues.main, t.queues.dead
 	t.schedule = newSchedules(t, t.names, t.queues.scheduled)
 	if p.Fargate != nil {
-		t.tasks = t.newTasks()
+		t.addTasks()
 	}
 	for _, s := range t.functionSpecs() {
 		t.Functions[s.name] = t.function(s)
@@ -75,7 +74,8 @@ func NewTranship(scope constructs.Construct, id string, props *Props) *Tranship 
 		t.newDashboard()
 	}
 	suppressApp(t)
-	awscdk.NewCfnOutput(t.scope, jsii.String("URL"), &awscdk.CfnOutputProps{Value: t.API.Url(), Description: jsii.String("Address of the API")})
+	output(t.scope, "URL", *t.API.Url(), "Address of the API")
+	output(t.scope, "API", *t.API.RestApiId(), "Id of the API")
 	return t
 }
 

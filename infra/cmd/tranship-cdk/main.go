@@ -12,7 +12,6 @@ import (
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/jsii-runtime-go"
-	"github.com/cdklabs/cdk-nag-go/cdknag/v2"
 
 	"github.com/tranship-io/tranship/infra/stacks"
 )
@@ -39,7 +38,6 @@ func run() (err error) {
 	if _, err := stacks.New(app, settings, ".."); err != nil {
 		return err
 	}
-	awscdk.Aspects_Of(app).Add(cdknag.NewAwsSolutionsChecks(&cdknag.NagPackProps{Verbose: jsii.Bool(true)}), nil)
 	app.Synth(nil)
 	return nil
 }
