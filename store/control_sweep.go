@@ -32,6 +32,9 @@ func (d *DB) Admit(ctx context.Context, n int, a dispatch.Admission) ([]dispatch
 		commands = make([]dispatch.Command, len(rows))
 		for i, r := range rows {
 			commands[i] = dispatch.Command{Organization: r.Organization, Run: r.Run, Slot: int(r.Slot), Sent: r.Number, Cancel: r.Cancel}
+			if err := place(ctx, tx, &commands[i], a); err != nil {
+				return err
+			}
 		}
 		return nil
 	})

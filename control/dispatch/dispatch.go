@@ -27,6 +27,8 @@ type Command struct {
 	// Cancel is true when the run is being canceled: the attempt only ends what
 	// is left of it, and needs no worker's place.
 	Cancel bool `json:"cancel,omitempty"`
+	// Compute is where the attempt runs: Lambda or Fargate; empty: in a process.
+	Compute string `json:"compute,omitempty"`
 }
 
 func (c Command) String() string {
@@ -51,6 +53,11 @@ type Admission struct {
 	PerOrganization int
 	// Expiry is how long a sent command may take to be accepted.
 	Expiry time.Duration
+	// TaskExpiry is that of a command for which a container has to be started first;
+	// 0 means 5 min.
+	TaskExpiry time.Duration
+	// Platform is what attempts can run on.
+	Platform Platform
 }
 
 // Store keeps offers.

@@ -224,7 +224,7 @@ func (m *applying) compare(ctx context.Context) error {
 	if m.have != nil {
 		d.Description = m.have.Description
 	}
-	k, err := check(ctx, m.Connections, m.Catalog, m.a.Organization, d, pending)
+	k, err := m.check(ctx, m.a.Organization, d, pending)
 	if err != nil {
 		return err
 	}

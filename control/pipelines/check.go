@@ -38,7 +38,7 @@ func (k *checked) add(path, hint, format string, args ...any) {
 
 // check finds every problem of a draft that can be found without its live ends.
 // have are connections that are about to be made with it, by name.
-func check(ctx context.Context, conns Connections, cat connections.Catalog, organization uuid.UUID, d Draft, have map[string]connections.Connection) (*checked, error) {
+func (s *Service) check(ctx context.Context, organization uuid.UUID, d Draft, have map[string]connections.Connection) (*checked, error) {
 	k := &checked{draft: d, conns: map[string]connections.Connection{}}
 	g := &k.draft.Graph
 	if !connections.NamePattern.MatchString(d.Name) {
@@ -53,7 +53,7 @@ func check(ctx context.Context, conns Connections, cat connections.Catalog, orga
 		return k, nil
 	}
 	g.Nodes = append([]Node(nil), g.Nodes...)
-	if err := k.nodes(ctx, conns, cat, organization, have); err != nil {
+	if err := k.nodes(ctx, s.Connections, s.Catalog, organization, have); err != nil {
 		return nil, err
 	}
 	k.edges()
@@ -61,11 +61,15 @@ func check(ctx context.Context, conns Connections, cat connections.Catalog, orga
 		k.add("edges", "join a source with a sink", "nothing is replicated: there is no edge")
 	}
 	for _, p := range g.Pairs() {
-		if err := k.route(cat, p); err != nil {
+		if err := k.route(s.Catalog, p); err != nil {
 			return nil, err
 		}
 	}
 	k.names()
+	var impossible *control.InvalidError
+	if errors.As(s.Platform.Check("service.compute", g.Service.Compute), &impossible) {
+		k.problems = append(k.problems, impossible.Problems...)
+	}
 	return k, nil
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/tranship-io/tranship/control"
 	"github.com/tranship-io/tranship/control/connections"
+	"github.com/tranship-io/tranship/control/dispatch"
 )
 
 // Service is the pipelines of all organizations.
@@ -21,6 +22,8 @@ type Service struct {
 	Secrets connections.Resolver
 	// Cursors forgets where resources stand.
 	Cursors Cursors
+	// Platform is what attempts can run on.
+	Platform dispatch.Platform
 }
 
 // Create makes a pipeline with its first version.
@@ -32,7 +35,7 @@ func (s *Service) Create(ctx context.Context, a control.Actor, d Draft) (Pipelin
 	if err != nil {
 		return Pipeline{}, fmt.Errorf("make id: %w", err)
 	}
-	k, err := check(ctx, s.Connections, s.Catalog, a.Organization, d, nil)
+	k, err := s.check(ctx, a.Organization, d, nil)
 	if err != nil {
 		return Pipeline{}, err
 	}
@@ -56,7 +59,7 @@ func (s *Service) Update(ctx context.Context, a control.Actor, ref string, versi
 	if version != 0 && have.Version != version {
 		return Pipeline{}, &control.StaleVersionError{Kind: "pipeline", Ref: have.Name, Given: version, Current: have.Version}
 	}
-	k, err := check(ctx, s.Connections, s.Catalog, a.Organization, d, nil)
+	k, err := s.check(ctx, a.Organization, d, nil)
 	if err != nil {
 		return Pipeline{}, err
 	}
@@ -73,7 +76,7 @@ func (s *Service) Validate(ctx context.Context, a control.Actor, d Draft) ([]con
 	if err := control.Authorize(a, control.ReadPipelines); err != nil {
 		return nil, nil, err
 	}
-	k, err := check(ctx, s.Connections, s.Catalog, a.Organization, d, nil)
+	k, err := s.check(ctx, a.Organization, d, nil)
 	if err != nil || len(k.problems) > 0 {
 		return k.found(), nil, err
 	}

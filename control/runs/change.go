@@ -244,6 +244,28 @@ func Interrupted(r *Run, lost []Lost) Change {
 	return c
 }
 
+// NeverBegan decides about a run whose worker ended before it had its lease: that
+// is an interruption too (P24), unless the platform is to blame.
+func NeverBegan(r *Run, slot int, holder, why string, counts bool) Change {
+	if r.Busy || r.State != engine.StateRequested && r.State != engine.StateRunning {
+		return nothing(r)
+	}
+	if !counts {
+		return Idle(r)
+	}
+	n := r.Interruptions + 1
+	reason := "the worker ended before its attempt began: " + why
+	fact := events.AttemptInterrupted{Slot: slot, Holder: holder, Reason: reason, InARow: n}
+	c := Idle(r)
+	if n >= MaxInterruptions && r.Desired != engine.DesiredCancel {
+		c = r.fail(engine.Retryable, true, fmt.Sprintf("the last %d attempts were lost without progress: %s", n, reason),
+			"look at the worker's log and at the platform's limits; then resume the run")
+	}
+	c.Nothing, c.Interruptions = false, n
+	c.Facts = append([]events.Payload{fact}, c.Facts...)
+	return c
+}
+
 // Idle decides what happens with an open run that nobody works on and that
 // nobody was offered: after a hand-over, a lost worker, or a crash in between.
 func Idle(r *Run) Change {

@@ -24,6 +24,8 @@ type Policy struct {
 	// Slots is how many workers' places an attempt takes; 0 means 2, the engine's
 	// own default.
 	Slots int `json:"slots,omitempty"`
+	// Memory bounds an attempt in bytes; 0 leaves it to the installation.
+	Memory int64 `json:"memory,omitempty"`
 }
 
 // Retry says how failed attempts are followed by others. An interruption (a lost

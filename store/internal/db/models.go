@@ -55,6 +55,19 @@ type AttemptOffer struct {
 	Holder       string
 }
 
+type AttemptTask struct {
+	Organization uuid.UUID
+	Run          uuid.UUID
+	Slot         int32
+	Number       int64
+	ID           string
+	Version      int64
+	StartedAt    time.Time
+	LookedAt     time.Time
+	StoppedAt    *time.Time
+	Reason       string
+}
+
 type AuditLog struct {
 	Organization uuid.UUID
 	ID           uuid.UUID
