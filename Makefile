@@ -14,6 +14,8 @@ EXAMPLES ?= 50    ## requests: examples of each operation
 FUZZTIME ?= 30s    ## fuzz: time for each target
 PKG      ?= ./...  ## test-go, fuzz: which packages
 BENCH    ?=        ## bench: arguments for the driver
+PROFILE  ?= idle   ## deploy: idle or warm
+SETTINGS ?=        ## synth, deploy: JSON file of settings (docs/deploy.md)
 PORT     ?= 0      ## localstack, localstack-core: port on 127.0.0.1, 0 takes a free one
 N        := $(strip $(N))
 PORT     := $(strip $(PORT))
@@ -22,6 +24,8 @@ SEEDS    := $(strip $(SEEDS))
 EXAMPLES := $(strip $(EXAMPLES))
 FUZZTIME := $(strip $(FUZZTIME))
 PKG      := $(strip $(PKG))
+PROFILE  := $(strip $(PROFILE))
+SETTINGS := $(strip $(SETTINGS))
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X main.version=$(VERSION)
@@ -102,6 +106,35 @@ localstack-down: rig ## stop what localstack or localstack-core started
 .PHONY: rig
 rig:
 	@go build -o .tools/bin/rig ./localstack/cmd/rig
+
+# The CDK app is a module of its own, compiled once (minutes the first time).
+CDK := infra/node_modules/.bin/cdk
+# CDK's runtime warns on versions of Node that it does not test.
+export JSII_SILENCE_WARNING_UNTESTED_NODE_VERSION   := 1
+export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION := 1
+export CDK_DISABLE_CLI_TELEMETRY                     := 1
+
+.PHONY: cdk
+cdk: $(CDK)
+	go build -C infra -o ../bin/ ./cmd/...
+
+$(CDK): infra/package-lock.json
+	npm ci --prefix infra --no-audit --no-fund
+	@touch $@
+
+.PHONY: synth
+synth: functions cdk ## write the stacks of both profiles to infra/cdk.out, without credentials
+	scripts/synth '$(SETTINGS)'
+
+.PHONY: deploy
+deploy: functions cdk ## deploy into the account of the credentials (PROFILE=idle|warm, SETTINGS=file)
+	scripts/deploy '$(PROFILE)' '$(SETTINGS)'
+
+.PHONY: infra-test
+infra-test: $(TOOLS_DONE) ## the tests of the CDK app: templates, rights, rules of cdk-nag
+	cd infra && go mod tidy -diff && go vet ./... && $(TOOLS)/golangci-lint run -c ../.golangci.yml ./...
+	go run -C tools ./licences -module '$(CURDIR)/infra'
+	go test -C infra -timeout 10m ./...
 
 .PHONY: bench
 bench: build ## measure against peers on this machine

@@ -43,7 +43,8 @@ type Settings struct {
 	ImageDigest  string                   `json:"imageDigest"`
 	Architecture transhipcdk.Architecture `json:"architecture"`
 
-	// Database is any PostgreSQL. Nil: the platform's Aurora.
+	// Database is any PostgreSQL; a platform is then made only if Network or VPC
+	// says so. Nil: the platform's Aurora.
 	Database *Database `json:"database"`
 	// Network of the platform. Empty: public with idle, private with warm.
 	Network    transhipcdk.NetworkChoice `json:"network"`
@@ -56,7 +57,7 @@ type Settings struct {
 	EngineVersion string   `json:"engineVersion"`
 	BackupDays    int      `json:"backupDays"`
 	// Fargate: false leaves it out. Null: tasks on the platform's cluster, or none
-	// with a database of one's own.
+	// without a platform.
 	Fargate *bool `json:"fargate"`
 	// Tasks says where tasks run instead of on the platform's cluster.
 	Tasks *Tasks `json:"tasks"`
@@ -135,6 +136,11 @@ func Load(file string) (*Settings, error) {
 	return &s, nil
 }
 
+// platformless: nothing of the platform is wanted.
+func (s Settings) platformless() bool {
+	return s.Database != nil && s.Network == "" && s.VPC == nil && !s.NatGateway
+}
+
 // resolve fills in what the checkout at root and the profile say.
 func (s Settings) resolve(root string) (Settings, error) {
 	if s.Name == "" {
@@ -150,7 +156,8 @@ func (s Settings) resolve(root string) (Settings, error) {
 	if !idle && s.Profile != Warm {
 		return s, fmt.Errorf("profile %q: use idle or warm", s.Profile)
 	}
-	if s.Network == "" {
+	platformless := s.platformless()
+	if s.Network == "" && !platformless {
 		switch {
 		case s.VPC != nil:
 			s.Network = transhipcdk.Existing
@@ -172,11 +179,11 @@ func (s Settings) resolve(root string) (Settings, error) {
 		s.Dashboard = &shown
 	}
 	if s.Fargate == nil {
-		on := s.Database == nil || s.Tasks != nil
+		on := !platformless || s.Tasks != nil
 		s.Fargate = &on
 	}
-	if s.Database != nil && *s.Fargate && s.Tasks == nil {
-		return s, errors.New("fargate with a database of one's own: say in tasks which cluster and task definition to use, because there is no platform")
+	if platformless && *s.Fargate && s.Tasks == nil {
+		return s, errors.New("fargate without a platform: say in tasks which cluster and task definition to use, or in network where to make them")
 	}
 	return s, nil
 }

@@ -57,7 +57,7 @@ func TestSettingsThatCannotWork(t *testing.T) {
 		"profile":              {&stacks.Settings{Profile: "hot"}, "idle or warm"},
 		"platform":             {&stacks.Settings{BackupDays: 99}, "1 to 35"},
 		"connections":          {&stacks.Settings{MaxACU: 1}, "max_connections (189) are 151"},
-		"network of one's own": {func() *stacks.Settings { s := ownDatabase(); s.VPC = &transhipcdk.ExistingVPC{}; return s }(), "transhipcdk"},
+		"network without name": {func() *stacks.Settings { s := ownDatabase(); s.VPC = &transhipcdk.ExistingVPC{}; return s }(), "give the VPC's id"},
 		"tasks without where":  {func() *stacks.Settings { s, on := ownDatabase(), true; s.Tasks, s.Fargate = nil, &on; return s }(), "say in tasks"},
 	} {
 		t.Run(name, func(t *testing.T) {

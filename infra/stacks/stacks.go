@@ -1,8 +1,6 @@
 package stacks
 
 import (
-	"errors"
-
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/jsii-runtime-go"
 	"github.com/cdklabs/cdk-nag-go/cdknag/v2"
@@ -37,12 +35,7 @@ func New(app awscdk.App, settings *Settings, root string) (*Stacks, error) {
 			Cluster: t.Cluster, TaskDefinition: t.TaskDefinition, Subnets: t.Subnets, SecurityGroups: t.SecurityGroups, PublicIP: t.PublicIP,
 		}
 	}
-	if d := s.Database; d != nil {
-		database = transhipcdk.Database(*d)
-		if s.VPC != nil || s.NatGateway {
-			return nil, errors.New("a network goes with the platform's database; with one of your own use transhipcdk in a program of your own")
-		}
-	} else {
+	if !s.platformless() {
 		digest := ""
 		if *s.Fargate && s.Tasks == nil {
 			if digest, err = s.digest(); err != nil {
@@ -59,6 +52,9 @@ func New(app awscdk.App, settings *Settings, root string) (*Stacks, error) {
 		if fargate == nil {
 			fargate = platform.Fargate(digest)
 		}
+	}
+	if d := s.Database; d != nil {
+		database = transhipcdk.Database(*d)
 	}
 
 	base := s.base(database, network)

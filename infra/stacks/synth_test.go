@@ -35,6 +35,11 @@ var variants = map[string]func() *stacks.Settings{
 		}}
 	},
 	"own": ownDatabase,
+	"restored": func() *stacks.Settings {
+		return &stacks.Settings{Profile: stacks.Warm, Network: transhipcdk.Private, Database: &stacks.Database{
+			URL: "postgres://postgres@restored.example:5432/tranship?sslmode=verify-full", ResourceID: "cluster-RESTORED", MaxConnections: 823,
+		}}
+	},
 }
 
 // ownDatabase are the settings of an installation on any PostgreSQL, as on an

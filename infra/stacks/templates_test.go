@@ -161,7 +161,7 @@ func TestQueues(t *testing.T) {
 // with 80 % of the database's connections.
 func TestConcurrencyAgainstConnections(t *testing.T) {
 	const tasks = 64
-	connections := map[string]int{"idle": 823, "warm": 823, "nat": 1669, "existing": 823, "own": 823}
+	connections := map[string]int{"idle": 823, "warm": 823, "nat": 1669, "existing": 823, "own": 823, "restored": 823}
 	for _, name := range all() {
 		t.Run(name, func(t *testing.T) {
 			i := synth(t, name)
@@ -416,4 +416,15 @@ func TestAlarms(t *testing.T) {
 			require.LessOrEqual(t, metrics, 13, "alarms are billed by their metrics: docs/cost.md")
 		})
 	}
+}
+
+// TestAnotherDatabase: going over to a restored database changes nothing of the
+// platform, so that no export is in the way and nothing is deleted.
+func TestAnotherDatabase(t *testing.T) {
+	before, after := synth(t, "warm"), synth(t, "restored")
+	require.Equal(t, before.templates["platform"].Resources, after.templates["platform"].Resources)
+	require.Equal(t, before.templates["platform"].Outputs, after.templates["platform"].Outputs)
+	worker := functions(after)["worker"].Properties
+	require.Contains(t, at(worker, "Environment", "Variables", "TRANSHIP_DATABASE"), "restored.example")
+	require.NotNil(t, worker["VpcConfig"])
 }

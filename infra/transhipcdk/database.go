@@ -21,7 +21,6 @@ const pauseAfter = 300
 // bills 8 ACU at least, keeps the database awake, and pins sessions on set_config.
 func (p *Platform) newDatabase() {
 	props := &awsrds.CfnDBClusterProps{
-		DbClusterIdentifier:              jsii.String(p.names.name),
 		Engine:                           jsii.String("aurora-postgresql"),
 		ServerlessV2ScalingConfiguration: p.scaling(),
 		BackupRetentionPeriod:            jsii.Number(p.props.BackupDays),
@@ -57,7 +56,6 @@ func (p *Platform) newDatabase() {
 	} else {
 		suppress(cluster, "AwsSolutions-RDS11", "Only the groups of functions and tasks reach the port; another number would hide nothing.")
 		instance := awsrds.NewCfnDBInstance(p.scope, jsii.String("writer"), &awsrds.CfnDBInstanceProps{
-			DbInstanceIdentifier:    jsii.String(p.names.of("writer")),
 			DbClusterIdentifier:     cluster.Ref(),
 			DbInstanceClass:         jsii.String("db.serverless"),
 			Engine:                  props.Engine,
@@ -66,6 +64,10 @@ func (p *Platform) newDatabase() {
 		})
 		instance.ApplyRemovalPolicy(awscdk.RemovalPolicy_DESTROY, nil)
 	}
+	// Exported always, so that an installation that goes over to another database,
+	// such as a restored one, does not have to leave this one first.
+	p.names.stack.ExportValue(cluster.AttrEndpointAddress(), nil)
+	p.names.stack.ExportValue(cluster.AttrDbClusterResourceId(), nil)
 	if p.props.Disposable {
 		suppress(cluster, "AwsSolutions-RDS10", "The installation was said to be disposable.")
 	}

@@ -43,9 +43,10 @@ var refused = []string{
 // reviewed holds licence files that the words above judge wrongly, by module and
 // file, with what a person read in them.
 var reviewed = map[string]string{
-	"github.com/xi2/xz/LICENSE":               "public domain",
-	"modernc.org/memory/LICENSE-LOGO":         "the origin of a picture that is not compiled",
-	"modernc.org/sqlite/LICENSE-3RD-PARTY.md": "repeats the licences of its module graph; what we import of it is judged by itself",
+	"github.com/opencontainers/go-digest/LICENSE.docs": "of its documentation; the code is under LICENSE",
+	"github.com/xi2/xz/LICENSE":                        "public domain",
+	"modernc.org/memory/LICENSE-LOGO":                  "the origin of a picture that is not compiled",
+	"modernc.org/sqlite/LICENSE-3RD-PARTY.md":          "repeats the licences of its module graph; what we import of it is judged by itself",
 }
 
 // testOnly holds modules under weak copyleft that nothing but tests may import:
