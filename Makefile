@@ -123,11 +123,11 @@ $(CDK): infra/package-lock.json
 	@touch $@
 
 .PHONY: synth
-synth: functions cdk ## write the stacks of both profiles to infra/cdk.out, without credentials
+synth: cdk ## write the stacks of both profiles to infra/cdk.out, without credentials
 	scripts/synth '$(SETTINGS)'
 
 .PHONY: deploy
-deploy: functions cdk ## deploy into the account of the credentials (PROFILE=idle|warm, SETTINGS=file)
+deploy: cdk ## deploy into the account of the credentials (PROFILE=idle|warm, SETTINGS=file)
 	scripts/deploy '$(PROFILE)' '$(SETTINGS)'
 
 .PHONY: infra-test

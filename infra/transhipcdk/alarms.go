@@ -106,7 +106,7 @@ func (t *Tranship) newAlarms() {
 	composite.Node().AddDependency(scope.Node().TryFindChild(jsii.String("parts")))
 
 	failures := t.newAlarm(scope, alarmSpec{
-		part: "run-failures", tells: "runs failed: tranship runs list --state failed",
+		part: "run-failures", tells: "runs failed: tranship runs list --status failed",
 		metrics: map[string]awscloudwatch.IMetric{"failed": own("project", "RunsFailed", "Sum")},
 		above:   0, period: minutes(5), periods: 1,
 	})

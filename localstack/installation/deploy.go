@@ -86,7 +86,7 @@ func (i *Installation) writeSettings(ctx context.Context) error {
 		"functions":    filepath.Join(i.functions(), "functions"),
 		"database":     map[string]any{"url": database, "secretARN": stored.ARN, "maxConnections": maxConnections},
 		"tasks": map[string]any{
-			"cluster": taskCluster, "taskDefinition": taskFamily, "subnets": []string{"subnet-rig"}, "securityGroups": []string{"sg-rig"},
+			"cluster": taskClusterName, "taskDefinition": taskFamily, "subnets": []string{"subnet-rig"}, "securityGroups": []string{"sg-rig"},
 		},
 		"webhooks":   map[string]any{"allow_private": true, "allow_http": true},
 		"buckets":    []string{Bucket},

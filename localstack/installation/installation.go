@@ -31,9 +31,10 @@ const Name = "tranship"
 // taskCluster, taskFamily and taskContainer name where tasks run; nothing but the
 // shim knows them.
 const (
-	taskCluster = "arn:aws:ecs:" + rig.Region + ":" + rig.Account + ":cluster/rig"
-	taskFamily  = Name + "-worker"
-	taskMemory  = "2048"
+	taskClusterName = "rig"
+	taskCluster     = "arn:aws:ecs:" + rig.Region + ":" + rig.Account + ":cluster/" + taskClusterName
+	taskFamily      = Name + "-worker"
+	taskMemory      = "2048"
 )
 
 // Config says where an installation is made.
