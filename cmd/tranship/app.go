@@ -15,6 +15,8 @@ import (
 
 	"github.com/tranship-io/tranship/connectors/catalog"
 	"github.com/tranship-io/tranship/engine"
+	"github.com/tranship-io/tranship/internal/compose/ends"
+	"github.com/tranship-io/tranship/internal/redact"
 	"github.com/tranship-io/tranship/pipeline"
 )
 
@@ -57,7 +59,7 @@ type app struct {
 	exit    func(int)
 	version string
 
-	redact  *redactor
+	redact  *redact.Redactor
 	catalog *catalog.Catalog
 
 	// interrupted is true once a signal ended a command other than run.
@@ -73,12 +75,12 @@ type app struct {
 // main runs one command line and returns the exit code. It is the only place
 // that prints errors, each once.
 func (a *app) main(ctx context.Context, args []string) int {
-	a.redact = &redactor{}
+	a.redact = &redact.Redactor{}
 	if a.catalog == nil {
 		// Rows are data: they are written as they are.
 		a.catalog = catalog.New(a.stdout)
 	}
-	a.stdout, a.stderr = a.redact.writer(a.stdout), a.redact.writer(a.stderr)
+	a.stdout, a.stderr = &redact.Writer{Redactor: a.redact, Out: a.stdout}, &redact.Writer{Redactor: a.redact, Out: a.stderr}
 	root := a.root()
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
@@ -228,13 +230,7 @@ func (a *app) document() (*pipeline.Document, error) {
 	if err != nil {
 		return nil, &exitError{exitUsage, err}
 	}
-	for _, s := range doc.Secrets() {
-		// The name of a connector as a password is no secret that could be kept:
-		// every message names the connector.
-		if s != doc.Source.Connector && s != doc.Sink.Connector {
-			a.redact.add(s)
-		}
-	}
+	a.redact.Add(ends.Ends{Doc: doc}.Secrets()...)
 	return doc, nil
 }
 
@@ -249,8 +245,8 @@ func (a *app) log(w io.Writer) *slog.Logger {
 
 // terminal tells whether w is one.
 func terminal(w any) bool {
-	if r, ok := w.(*redactingWriter); ok {
-		w = r.out
+	if r, ok := w.(*redact.Writer); ok {
+		w = r.Out
 	}
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))

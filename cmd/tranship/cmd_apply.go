@@ -72,6 +72,6 @@ func (a *app) applyInput() (client.ApplyInput, error) {
 	if err != nil {
 		return client.ApplyInput{}, &exitError{exitUsage, err}
 	}
-	a.redact.add(doc.Secrets()...)
+	a.redact.Add(doc.Secrets()...)
 	return client.ApplyInput{Document: string(text), Variables: variables}, nil
 }

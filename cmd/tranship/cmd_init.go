@@ -93,7 +93,7 @@ func (a *app) initialize(f initFlags) error {
 		return usageError("name a writable file with --file", "write %s: %w", a.file, err)
 	}
 	if len(checked.Secrets()) > 0 {
-		a.redact.add(checked.Secrets()...)
+		a.redact.Add(checked.Secrets()...)
 		if _, err := fmt.Fprintf(a.stderr, "%s holds connection settings as they are; a reference such as ${SOURCE_URL} keeps a password out of it\n", a.file); err != nil {
 			return err
 		}

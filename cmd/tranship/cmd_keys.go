@@ -165,7 +165,7 @@ func (a *app) handOver(id uuid.UUID, text, file string) error {
 
 // emergencyKey makes an admin key in the database.
 func (a *app) emergencyKey(ctx context.Context, f keyFlags) error {
-	a.redact.add(f.database)
+	a.redact.Add(f.database)
 	ring, err := secrets.ReadKeyFile(f.master)
 	if err != nil {
 		return usageError("name the installation's with --master-key-file", "%v", err)

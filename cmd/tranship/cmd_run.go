@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/tranship-io/tranship/engine"
 	"github.com/tranship-io/tranship/engine/runner"
+	"github.com/tranship-io/tranship/internal/redact"
 	"github.com/tranship-io/tranship/pipeline"
 )
 
@@ -194,16 +194,12 @@ func (a *app) conclude(result *runner.Result, failure error, f runFlags, rowsOnS
 }
 
 // writeReceipt writes the file whole or not at all.
-func writeReceipt(path string, r *redactor, receipt *engine.RunReceipt) error {
+func writeReceipt(path string, r *redact.Redactor, receipt *engine.RunReceipt) error {
 	text, err := json.MarshalIndent(receipt, "", "  ")
 	if err != nil {
 		return fmt.Errorf("write receipt: %w", err)
 	}
-	var out bytes.Buffer
-	if _, err := r.writer(&out).Write(append(text, '\n')); err != nil {
-		return fmt.Errorf("write receipt: %w", err)
-	}
-	return replaceFile(path, out.Bytes())
+	return replaceFile(path, r.Clean(append(text, '\n')))
 }
 
 // replaceFile writes a receipt's file whole or not at all.

@@ -71,7 +71,7 @@ func (a *app) readContexts() (contexts, error) {
 		out.Contexts = map[string]serverContext{}
 	}
 	for _, c := range out.Contexts {
-		a.redact.add(c.Key)
+		a.redact.Add(c.Key)
 	}
 	return out, nil
 }
@@ -183,7 +183,7 @@ func (a *app) contextAdd() *cobra.Command {
 					return fmt.Errorf("read key: %w", err)
 				}
 				target.Key = strings.TrimSpace(string(text))
-				a.redact.add(target.Key)
+				a.redact.Add(target.Key)
 			default:
 				path, err := filepath.Abs(target.KeyFile)
 				if err != nil {

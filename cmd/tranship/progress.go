@@ -12,6 +12,7 @@ import (
 	"github.com/vbauerster/mpb/v8/decor"
 
 	"github.com/tranship-io/tranship/engine/runner"
+	"github.com/tranship-io/tranship/internal/redact"
 )
 
 // Rhythms of showing progress.
@@ -26,7 +27,7 @@ type progress struct {
 	out    io.Writer
 	quiet  bool
 	bars   *mpb.Progress
-	redact *redactor
+	redact *redact.Redactor
 
 	mu     sync.Mutex
 	stop   chan struct{}
@@ -47,10 +48,10 @@ type shownResource struct {
 // newProgress shows on w, which may be a terminal.
 func newProgress(w io.Writer, quiet bool) *progress {
 	p := &progress{out: w, quiet: quiet, stop: make(chan struct{}), seen: map[string]*shownResource{}}
-	if r, ok := w.(*redactingWriter); ok && terminal(w) && !quiet {
+	if r, ok := w.(*redact.Writer); ok && terminal(w) && !quiet {
 		// The bars need the terminal itself; what passes Write is cleaned there.
-		p.redact = r.r
-		p.bars = mpb.New(mpb.WithOutput(r.out.(*os.File)), mpb.WithRefreshRate(barsEvery))
+		p.redact = r.Redactor
+		p.bars = mpb.New(mpb.WithOutput(r.Out.(*os.File)), mpb.WithRefreshRate(barsEvery))
 	}
 	return p
 }
@@ -66,7 +67,7 @@ func (p *progress) Write(b []byte) (int, error) {
 	if bars == nil {
 		return p.out.Write(b)
 	}
-	if _, err := bars.Write(p.redact.clean(b)); err != nil {
+	if _, err := bars.Write(p.redact.Clean(b)); err != nil {
 		return p.out.Write(b)
 	}
 	return len(b), nil

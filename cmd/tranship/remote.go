@@ -34,7 +34,7 @@ func (a *app) remote() (*client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	a.redact.add(key)
+	a.redact.Add(key)
 	transport := &http.Transport{
 		Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, TLSHandshakeTimeout: 10 * time.Second,
 		DialContext: (&net.Dialer{Timeout: 10 * time.Second}).DialContext, ResponseHeaderTimeout: 60 * time.Second,

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -24,6 +25,14 @@ type Ends struct {
 }
 
 func (e Ends) name() string { return cmp.Or(e.Name, e.Doc.Name) }
+
+// Secrets are the texts that nothing may tell. The name of a connector as a password
+// is no secret that could be kept: every message names the connector.
+func (e Ends) Secrets() []string {
+	return slices.DeleteFunc(slices.Clone(e.Doc.Secrets()), func(s string) bool {
+		return s == e.Doc.Source.Connector || s == e.Doc.Sink.Connector
+	})
+}
 
 // OpenSource opens the document's source.
 func (e Ends) OpenSource(ctx context.Context, opt engine.OpenOptions) (engine.SourceSession, error) {

@@ -126,7 +126,7 @@ func TestStoredRouteRuns(t *testing.T) {
 	p, _, err := w.pipelines.Apply(ctx, w.a, pipelines.File{Text: []byte(text)})
 	require.NoError(t, err)
 	run := func(p *pipelines.Pipeline, key, name string) {
-		opt, err := w.resolver.Options(ctx, w.options(p, key))
+		opt, err := w.resolver.Options(ctx, w.options(p, key), forget)
 		require.NoError(t, err)
 		assert.Equal(t, name, opt.Pipeline)
 		opt.State = memstate.New(memstate.Options{})
@@ -150,7 +150,7 @@ func TestStoredRouteRuns(t *testing.T) {
 	assert.NotEmpty(t, found)
 
 	// A connection that is gone by the time of the run is said to be.
-	_, err = w.resolver.Options(ctx, ends.Route{Organization: uuid.New(), Pipeline: p.ID, Name: "demo", Number: 1, Key: "source->sink"})
+	_, err = w.resolver.Options(ctx, ends.Route{Organization: uuid.New(), Pipeline: p.ID, Name: "demo", Number: 1, Key: "source->sink"}, forget)
 	require.Error(t, err)
 	assert.Equal(t, engine.Permanent, engine.ClassOf(err))
 }
@@ -165,8 +165,10 @@ func TestErrorsOfARouteHoldNoSecret(t *testing.T) {
 		text := "version: 1\nname: " + name + "\nsource: {connector: postgres, url: \"${URL}\"}\nsink: {connector: stdout}\nresources: [{name: a.b, write: append}]\nsettings: {connect_timeout: 1s}\n"
 		p, _, err := w.pipelines.Apply(ctx, w.a, pipelines.File{Text: []byte(text), Variables: map[string]string{"URL": url}})
 		require.NoError(t, err)
-		_, err = w.resolver.Options(ctx, w.options(p, "source->sink"))
+		_, err = w.resolver.Options(ctx, w.options(p, "source->sink"), forget)
 		require.Error(t, err)
 		assert.NotContains(t, err.Error()+engine.HintOf(err), "hush-hush", name)
 	}
 }
+
+func forget(...string) {}

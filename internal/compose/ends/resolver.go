@@ -48,11 +48,13 @@ type Route struct {
 // State and what belongs to the process. Connections and secrets are taken as they
 // are now, so that a corrected password lets a failed run go on; a run whose
 // connections lead elsewhere by now is told apart by its route's identity.
-func (r *Resolver) Options(ctx context.Context, route Route) (runner.Options, error) {
+// learn is told the secrets before any of them is used.
+func (r *Resolver) Options(ctx context.Context, route Route, learn func(secrets ...string)) (runner.Options, error) {
 	e, err := r.Ends(ctx, route)
 	if err != nil {
 		return runner.Options{}, err
 	}
+	learn(e.Secrets()...)
 	opt, err := e.Options(ctx)
 	if route.Hash != "" {
 		opt.Version = route.Hash

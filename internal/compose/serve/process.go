@@ -139,8 +139,8 @@ func (p *process) wire(ctx context.Context) error {
 	p.pipes = p.newPipes(keyring, resolver, routes)
 	p.pool = worker.New(worker.Config{
 		Store: workerStore{p.db}, Holder: p.holder, Places: c.Workers, Lease: c.Lease, AttemptTime: c.AttemptTime, Memory: c.Memory,
-		Ends: func(ctx context.Context, r runs.Run, organization uuid.UUID) (runner.Options, error) {
-			return routes.Options(ctx, ends.Route{Organization: organization, Pipeline: r.Pipeline, Name: r.Title, Number: r.Number, Key: r.Route, Hash: r.Hash})
+		Ends: func(ctx context.Context, r runs.Run, organization uuid.UUID, learn func(secrets ...string)) (runner.Options, error) {
+			return routes.Options(ctx, ends.Route{Organization: organization, Pipeline: r.Pipeline, Name: r.Title, Number: r.Number, Key: r.Route, Hash: r.Hash}, learn)
 		},
 		Random: rand.Float64, Freed: p.wake, Watch: p.telling.watch, Log: c.Log,
 	})

@@ -77,6 +77,7 @@ func (i *installation) serve(change func(*serve.Config)) *process {
 	select {
 	case p.address = <-ready:
 	case err := <-p.ended:
+		p.ended = nil
 		i.t.Fatal("serve ended:", err)
 	case <-time.After(time.Minute):
 		i.t.Fatal("serve is not ready")

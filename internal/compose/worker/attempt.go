@@ -13,6 +13,7 @@ import (
 	"github.com/tranship-io/tranship/control/sweep"
 	"github.com/tranship-io/tranship/engine"
 	"github.com/tranship-io/tranship/engine/runner"
+	"github.com/tranship-io/tranship/internal/redact"
 )
 
 var (
@@ -29,6 +30,9 @@ type attempt struct {
 
 	once sync.Once
 	halt chan struct{}
+	// secrets guards what the attempt tells: facts, errors, logs and its span
+	// (invariant 10).
+	secrets redact.Redactor
 }
 
 func (a *attempt) ref() sweep.Ref {
@@ -38,7 +42,7 @@ func (a *attempt) ref() sweep.Ref {
 // live accepts the offer, works, and concludes.
 func (a *attempt) live() {
 	p := a.pool
-	log := p.c.Log.With("run", a.command.Run, "organization", a.command.Organization)
+	log := a.secrets.Logger(p.c.Log).With("run", a.command.Run, "organization", a.command.Organization)
 	ctx, watched := p.c.Watch(p.hard, a.command)
 	var out Outcome
 	defer func() { watched(out) }()
@@ -52,6 +56,7 @@ func (a *attempt) live() {
 	}
 	log.InfoContext(ctx, "attempt begins")
 	out = a.work(ctx)
+	out.Err = a.secrets.Error(out.Err)
 	log.InfoContext(ctx, "attempt ended", "outcome", out.What, "error", out.Err)
 }
 
@@ -99,15 +104,16 @@ func (a *attempt) run(ctx context.Context, cancel context.CancelCauseFunc, st *s
 	}
 	st.run = r
 	watch.Go(func() { a.keepLimits(ctx, cancel, st) })
-	opt, err := p.c.Ends(ctx, r, a.command.Organization)
+	opt, err := p.c.Ends(ctx, r, a.command.Organization, a.secrets.Add)
 	if err != nil {
 		return nil, err
 	}
 	if opt.Resources, err = narrow(opt.Resources, r.Options); err != nil {
 		return nil, err
 	}
-	opt.State, opt.OneAttempt, opt.Stop, opt.Nudge, opt.Holder = st, true, a.halt, a.nudge, p.c.Holder
-	opt.Log = p.c.Log.With("run", r.ID, "pipeline", r.Name)
+	// What decides about the run hears no secrets either.
+	opt.State, opt.OneAttempt, opt.Stop, opt.Nudge, opt.Holder = &guarded{st, &a.secrets}, true, a.halt, a.nudge, p.c.Holder
+	opt.Log = a.secrets.Logger(p.c.Log).With("run", r.ID, "pipeline", r.Name)
 	set := &opt.Settings
 	set.LeaseTime = p.c.Lease
 	if set.AttemptTime <= 0 || set.AttemptTime > p.c.AttemptTime {
@@ -274,6 +280,7 @@ func (a *attempt) conclude(ctx context.Context, st *state, res *runner.Result, e
 		return Outcome{What: "handed_over"}
 	}
 	f := failureOf(err, st.run.Attempts > 0)
+	f.Error, f.Hint = a.secrets.Text(f.Error), a.secrets.Text(f.Hint)
 	settle(func(r *runs.Run) runs.Change { return runs.Failed(r, f, p.c.Random()) })
 	return Outcome{What: "failed", Err: err}
 }

@@ -35,8 +35,9 @@ type Store interface {
 type Config struct {
 	Store Store
 	// Ends makes the options of a run's attempt out of its pipeline: everything but
-	// State, OneAttempt, Stop, Nudge, Holder, Progress and Log.
-	Ends func(ctx context.Context, r runs.Run, organization uuid.UUID) (runner.Options, error)
+	// State, OneAttempt, Stop, Nudge, Holder, Progress and Log. learn is told the
+	// secrets of the ends before they are used; nothing of the attempt tells them.
+	Ends func(ctx context.Context, r runs.Run, organization uuid.UUID, learn func(secrets ...string)) (runner.Options, error)
 	// Holder names this process in leases, unique among all.
 	Holder string
 	// Places is how many attempts live at once; 0 means 4.

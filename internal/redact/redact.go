@@ -1,8 +1,12 @@
-package main
+// Package redact replaces secrets in what a process tells. It is the last guard of
+// invariant 10: connectors keep secrets out of their messages, and whatever they
+// overlook is replaced here.
+package redact
 
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/url"
 	"slices"
@@ -10,9 +14,8 @@ import (
 	"sync"
 )
 
-// redactor is the last guard of invariant 10: connectors keep secrets out of
-// their messages, and whatever they overlook is replaced in all output.
-type redactor struct {
+// Redactor knows secrets. The zero value knows none; it may be used by many at once.
+type Redactor struct {
 	mu      sync.RWMutex
 	secrets [][]byte
 }
@@ -24,8 +27,8 @@ var mask = []byte("***")
 // or two letters everywhere would only make output unreadable.
 const shortest = 3
 
-// add learns secrets, in every form in which they could be printed.
-func (r *redactor) add(secrets ...string) {
+// Add learns secrets, in every form in which they could be printed.
+func (r *Redactor) Add(secrets ...string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, s := range secrets {
@@ -49,7 +52,8 @@ func (r *redactor) add(secrets ...string) {
 
 func trimQuotes(s string) string { return s[1 : len(s)-1] }
 
-func (r *redactor) clean(b []byte) []byte {
+// Clean returns b with a mask in the place of each secret. It may return b itself.
+func (r *Redactor) Clean(b []byte) []byte {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	for _, s := range r.secrets {
@@ -60,19 +64,34 @@ func (r *redactor) clean(b []byte) []byte {
 	return b
 }
 
-func (r *redactor) writer(w io.Writer) io.Writer { return &redactingWriter{r: r, out: w} }
+// Text is Clean for texts.
+func (r *Redactor) Text(s string) string { return string(r.Clean([]byte(s))) }
 
-type redactingWriter struct {
-	r   *redactor
-	mu  sync.Mutex
-	out io.Writer
+// Error returns err, or if its text holds a secret one of the cleaned text, which
+// is no longer of err's type.
+func (r *Redactor) Error(err error) error {
+	if err == nil {
+		return nil
+	}
+	if text := err.Error(); r.Text(text) != text {
+		return errors.New(r.Text(text))
+	}
+	return err
 }
 
-// Write cleans what it is given; callers write whole lines.
-func (w *redactingWriter) Write(b []byte) (int, error) {
+// Writer cleans what is written to Out. Callers write whole lines.
+type Writer struct {
+	Redactor *Redactor
+	Out      io.Writer
+
+	mu sync.Mutex
+}
+
+// Write implements [io.Writer].
+func (w *Writer) Write(b []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if _, err := w.out.Write(w.r.clean(b)); err != nil {
+	if _, err := w.Out.Write(w.Redactor.Clean(b)); err != nil {
 		return 0, err
 	}
 	return len(b), nil
