@@ -62,15 +62,16 @@ var rooms = []room{
 	{name: "store", may: append([]string{"control", "pipeline"}, dataPlane...), testsMay: forTests, mayNot: []string{"github.com/aws"}},
 	{name: "api/client"},
 	{name: "api", may: append([]string{"control", "pipeline"}, dataPlane...), testsMay: append([]string{"api/client"}, forTests...)},
-	{name: "internal/awsadapter", may: append([]string{"control"}, dataPlane...), testsMay: append([]string{"localstack/rig"}, forTests...)},
+	{name: "internal/awsadapter", may: append([]string{"control"}, dataPlane...), testsMay: append([]string{"localstack/rig", "localstack/ecs"}, forTests...)},
 	{name: "internal/compose/*", may: below(), testsMay: forTests},
 	{name: "internal/compose/serve", may: append(below(), "internal/compose/*"), testsMay: append([]string{"api/client"}, forTests...)},
 	// Parts of the functions; each links what it imports, so they are many packages.
 	{name: "internal/compose/cloud", may: append(below(), "internal/compose/*"), testsMay: append([]string{"localstack/rig"}, forTests...)},
 	{name: "functions/*", may: append(below(), "internal/compose/*", "internal/compose/cloud"), testsMay: append([]string{"api/client", "localstack/rig"}, forTests...)},
-	{name: "localstack", may: []string{"localstack/rig", "events", "api/client", "internal/embedpg", "internal/pgtest"}, testsMay: forTests},
+	{name: "localstack", may: []string{"localstack/rig", "localstack/ecs", "events", "api/client", "internal/embedpg", "internal/pgtest"}, testsMay: forTests},
 	// AWS for tests, as pgtest is PostgreSQL for them.
 	{name: "localstack/rig"},
+	{name: "localstack/ecs"},
 	{
 		name:     "cmd/tranship",
 		may:      append(below(), "internal/compose/*", "internal/compose/serve", "api/client"),
