@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
 
@@ -140,6 +141,21 @@ func migrationVersions() ([]int64, error) {
 		all = append(all, v)
 	}
 	return all, nil
+}
+
+// Version returns the newest migration that the database has; 0 if it has none.
+func (d *DB) Version(ctx context.Context) (version int64, err error) {
+	err = d.again(ctx, d.app, func(conn *pgxpool.Conn) (bool, error) {
+		err := conn.QueryRow(ctx, `SELECT coalesce(max(version_id), 0) FROM `+migrationsTable+` WHERE is_applied`).Scan(&version)
+		if c := code(err); c == "42P01" || c == "3F000" || c == "42501" {
+			version, err = 0, nil
+		}
+		return false, err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("read the database's version: %w", err)
+	}
+	return version, nil
 }
 
 // Check returns nil if the database has every migration of this program, and

@@ -27,6 +27,8 @@ type Projection struct{ db *DB }
 var (
 	_ projection.Store = (*Projection)(nil)
 	_ projection.Relay = (*Projection)(nil)
+
+	_ projection.Unconfirmed = (*Projection)(nil)
 )
 
 // Projection returns the store of read models.
@@ -43,6 +45,34 @@ func (p *Projection) Pending(ctx context.Context, limit int) (out []projection.R
 		return err
 	})
 	return out, err
+}
+
+// OfRun implements [projection.Unconfirmed].
+func (p *Projection) OfRun(ctx context.Context, r projection.RunRef) (out projection.Waiting, err error) {
+	err = p.db.Tx(ctx, r.Organization, func(ctx context.Context, tx Tx) error {
+		row, err := tx.Q().UnconfirmedFactsOfRun(ctx, db.UnconfirmedFactsOfRunParams{Organization: r.Organization, Run: r.Run})
+		out = projection.Waiting{RunRef: r, First: row.First, Last: row.Last}
+		return err
+	})
+	return out, err
+}
+
+// Since implements [projection.Unconfirmed].
+func (p *Projection) Since(ctx context.Context, age time.Duration, limit int) (out []projection.Waiting, err error) {
+	err = p.db.Maintain(ctx, func(ctx context.Context, tx Tx) error {
+		rows, err := tx.Q().UnconfirmedFacts(ctx, db.UnconfirmedFactsParams{Age: age.Seconds(), Count: int32(limit)})
+		out = nil
+		for _, r := range rows {
+			out = append(out, projection.Waiting{RunRef: projection.RunRef{Organization: r.Organization, Run: r.Run}, First: r.First, Last: r.Last})
+		}
+		return err
+	})
+	return out, err
+}
+
+// Facts implements [projection.Unconfirmed].
+func (p *Projection) Facts(ctx context.Context, r projection.RunRef, after int64, limit int) ([]events.Fact, error) {
+	return p.db.RunFacts(ctx, r.Organization, r.Run, after, limit)
 }
 
 // Confirm implements [projection.Relay].

@@ -21,25 +21,25 @@ import (
 // OIDC is an issuer whose tokens are taken.
 type OIDC struct {
 	// Issuer is its URL, as tokens have it in iss. Required.
-	Issuer string
+	Issuer string `json:"issuer"`
 	// Audience is what tokens must be for. Required.
-	Audience string
+	Audience string `json:"audience"`
 	// Organization is the key of the organization that all tokens of the issuer
 	// belong to. Exactly one of it and OrganizationClaim is set.
-	Organization string
+	Organization string `json:"organization"`
 	// OrganizationClaim is the claim that holds an organization's key; dots lead
 	// into nested claims.
-	OrganizationClaim string
+	OrganizationClaim string `json:"organization_claim"`
 	// RoleClaim is the claim that holds a role or a list of groups; empty: members
 	// are added and given their role by an admin.
-	RoleClaim string
+	RoleClaim string `json:"role_claim"`
 	// Roles maps values of RoleClaim to roles; the greatest one holds. Empty:
 	// viewer, operator and admin stand for themselves.
-	Roles map[string]control.Role
+	Roles map[string]control.Role `json:"roles"`
 	// Skew is how far the issuer's clock may be off. 0 means 1 min; negative: none.
-	Skew time.Duration
+	Skew time.Duration `json:"-"`
 	// Client asks the issuer; nil: one that gives up after 10 s.
-	Client *http.Client
+	Client *http.Client `json:"-"`
 }
 
 // Identity is whom a token vouches for.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -136,6 +137,19 @@ func (p *Projector) Drain(ctx context.Context) (int, error) {
 			return total, failed
 		}
 	}
+}
+
+// Fold folds the facts of runs that somebody tells of, as [Projector.Drain] does
+// with those that the relay tells of. broken are the runs that could not be folded.
+func (p *Projector) Fold(ctx context.Context, runs []RunRef) (broken []RunRef, err error) {
+	byOrganization := map[uuid.UUID][]uuid.UUID{}
+	for _, r := range runs {
+		if !slices.Contains(byOrganization[r.Organization], r.Run) {
+			byOrganization[r.Organization] = append(byOrganization[r.Organization], r.Run)
+		}
+	}
+	_, broken, err = p.fold(ctx, byOrganization)
+	return broken, err
 }
 
 // fold folds chunks of runs side by side.

@@ -2,6 +2,7 @@ package runs
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -111,6 +112,8 @@ type Service struct {
 	Pipelines Pipelines
 	Waiter    Waiter
 	Clock     control.Clock
+	// MaxWait replaces [MaxWait]; 0 leaves it.
+	MaxWait time.Duration
 }
 
 // Draft is a run to be.
@@ -304,7 +307,7 @@ func (s *Service) Facts(ctx context.Context, a control.Actor, id uuid.UUID, afte
 		return nil, false, err
 	}
 	limit = bound(limit, 200, 1000)
-	until := s.Clock.Now().Add(min(wait, MaxWait))
+	until := s.Clock.Now().Add(min(wait, cmp.Or(s.MaxWait, MaxWait)))
 	for {
 		// The run first: facts that its end brought are then among those read.
 		r, err := s.Store.Run(ctx, a.Organization, id)

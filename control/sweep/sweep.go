@@ -150,7 +150,7 @@ func (l *Loop) Wake() {
 // after a crash must.
 func (l *Loop) Run(ctx context.Context) {
 	for ctx.Err() == nil {
-		pause, err := l.round(ctx)
+		pause, err := l.Round(ctx)
 		if ctx.Err() != nil {
 			return
 		}
@@ -173,8 +173,9 @@ func (l *Loop) Run(ctx context.Context) {
 // least keeps rounds apart when the next obligation is due at once.
 const least = 20 * time.Millisecond
 
-// round does one round and returns the pause until the next; 0: until woken.
-func (l *Loop) round(ctx context.Context) (time.Duration, error) {
+// Round does one round and returns the pause until the next; 0: it is disarmed, and
+// whoever arms wakes it. For where something else paces the rounds than [Loop.Run].
+func (l *Loop) Round(ctx context.Context) (time.Duration, error) {
 	pause := l.Every
 	sooner := func(d time.Duration) {
 		pause = min(pause, max(d, least))

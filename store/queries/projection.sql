@@ -128,5 +128,16 @@ SELECT organization, run, max(last)::bigint AS last FROM (
     SELECT organization, run, last, created_at FROM fact_relays ORDER BY created_at LIMIT @count
 ) r GROUP BY organization, run ORDER BY min(created_at);
 
+-- name: UnconfirmedFacts :many
+-- Runs whose facts wait for longer than that, with the range of these.
+SELECT organization, run, min(first)::bigint AS first, max(last)::bigint AS last FROM fact_relays
+WHERE created_at < clock_timestamp() - make_interval(secs => @age::double precision)
+GROUP BY organization, run ORDER BY min(created_at) LIMIT @count;
+
+-- name: UnconfirmedFactsOfRun :one
+-- The range of a run's facts that wait; 0: none does.
+SELECT coalesce(min(first), 0)::bigint AS first, coalesce(max(last), 0)::bigint AS last FROM fact_relays
+WHERE organization = $1 AND run = $2;
+
 -- name: ConfirmFacts :batchexec
 DELETE FROM fact_relays WHERE organization = $1 AND run = $2 AND last <= $3;

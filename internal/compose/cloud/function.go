@@ -6,7 +6,9 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"os/signal"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/aws/aws-lambda-go/lambda"
@@ -90,4 +92,19 @@ func Holder(ctx context.Context) string {
 		id = c.AwsRequestID
 	}
 	return strings.TrimPrefix(lambdacontext.LogStreamName+"/"+id, "/")
+}
+
+// MainTask runs a program that is no function: once, until it ends. The context
+// ends when the platform asks it to stop.
+func MainTask(name string, run func(ctx context.Context, f *Function) error) {
+	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	f, err := Begin(ctx, name, os.LookupEnv, os.Stdout)
+	if err == nil {
+		err = run(ctx, f)
+	}
+	cancel()
+	if err != nil {
+		f.Log.ErrorContext(ctx, "the task failed", "error", err)
+		os.Exit(1)
+	}
 }

@@ -40,24 +40,23 @@ func (a *attempt) ref() sweep.Ref {
 }
 
 // live accepts the offer, works, and concludes.
-func (a *attempt) live() {
+func (a *attempt) live() (out Outcome) {
 	p := a.pool
 	log := a.secrets.Logger(p.c.Log).With("run", a.command.Run, "organization", a.command.Organization)
 	ctx, watched := p.c.Watch(p.hard, a.command)
-	var out Outcome
 	defer func() { watched(out) }()
 	mine, err := p.c.Store.Accept(ctx, a.command, p.c.Holder, p.c.Lease)
 	if err != nil || !mine {
 		if err != nil {
 			log.WarnContext(ctx, "accept an attempt", "error", err)
 		}
-		out = Outcome{What: "lost", Err: err}
-		return
+		return Outcome{What: "lost", Err: err}
 	}
 	log.InfoContext(ctx, "attempt begins")
 	out = a.work(ctx)
 	out.Err = a.secrets.Error(out.Err)
 	log.InfoContext(ctx, "attempt ended", "outcome", out.What, "error", out.Err)
+	return out
 }
 
 // work executes the attempt and tells the control plane how it ended.
@@ -121,6 +120,9 @@ func (a *attempt) run(ctx context.Context, cancel context.CancelCauseFunc, st *s
 	}
 	if set.Memory <= 0 {
 		set.Memory = p.c.Memory
+	}
+	if most := p.c.MaxMemory; most > 0 && (set.Memory <= 0 || set.Memory > most) {
+		set.Memory = most
 	}
 	return runner.Run(ctx, opt)
 }

@@ -81,6 +81,7 @@ func (s *state) Commit(ctx context.Context, f engine.Fence, p engine.Progress) e
 		s.progress = time.Now()
 		s.mu.Unlock()
 		s.tell()
+		s.attempt.pool.c.Committed()
 	}
 	return err
 }

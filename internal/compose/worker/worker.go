@@ -46,13 +46,16 @@ type Config struct {
 	// pipeline says nothing shorter; 0 means 5 min.
 	Lease, AttemptTime time.Duration
 	// Memory bounds an attempt whose pipeline says nothing, in bytes; 0 leaves it
-	// to the engine's default.
-	Memory int64
+	// to the engine's default. MaxMemory bounds every attempt; 0: nothing does.
+	Memory, MaxMemory int64
 	// Random is in [0, 1); nil means no jitter.
 	Random func() float64
 	// Freed is called when a place becomes free or an attempt left something to
 	// dispatch; nil means nobody wants to know.
 	Freed func()
+	// Committed is called after each commit of an attempt, and must not block; nil
+	// means nobody wants to know.
+	Committed func()
 	// Watch sees attempts begin and end; nil means nobody.
 	Watch func(ctx context.Context, c dispatch.Command) (context.Context, func(Outcome))
 	Log   *slog.Logger
@@ -83,7 +86,10 @@ type Pool struct {
 }
 
 // New makes a pool; Close ends it.
-func New(c Config) *Pool {
+func New(c Config) *Pool { return newPool(context.Background(), c) }
+
+// newPool makes a pool whose attempts end with the context.
+func newPool(ctx context.Context, c Config) *Pool {
 	if c.Places <= 0 {
 		c.Places = 4
 	}
@@ -96,6 +102,9 @@ func New(c Config) *Pool {
 	if c.Freed == nil {
 		c.Freed = func() {}
 	}
+	if c.Committed == nil {
+		c.Committed = func() {}
+	}
 	if c.Random == nil {
 		c.Random = func() float64 { return 0 }
 	}
@@ -105,8 +114,29 @@ func New(c Config) *Pool {
 		}
 	}
 	p := &Pool{c: c, stop: make(chan struct{}), busy: map[uuid.UUID]*attempt{}}
-	p.hard, p.end = context.WithCancel(context.Background())
+	p.hard, p.end = context.WithCancel(ctx)
 	return p
+}
+
+// Execute executes one attempt in the caller's goroutine and returns how it ended:
+// for processes that live for one. When stop is closed it hands over at its next
+// safe position; when the context ends it ends at once, and its lease is taken over
+// by others.
+func Execute(ctx context.Context, stop <-chan struct{}, c Config, command dispatch.Command) Outcome {
+	p := newPool(ctx, c)
+	defer p.end()
+	ended := make(chan struct{})
+	var wait sync.WaitGroup
+	wait.Go(func() {
+		select {
+		case <-stop:
+			close(p.stop)
+		case <-ended:
+		}
+	})
+	defer wait.Wait()
+	defer close(ended)
+	return (&attempt{pool: p, command: command, nudge: make(chan struct{}, 1)}).live()
 }
 
 // Free implements [dispatch.Compute].

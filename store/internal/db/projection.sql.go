@@ -261,6 +261,73 @@ func (q *Queries) ResetResources(ctx context.Context, organization uuid.UUID) er
 	return err
 }
 
+const unconfirmedFacts = `-- name: UnconfirmedFacts :many
+SELECT organization, run, min(first)::bigint AS first, max(last)::bigint AS last FROM fact_relays
+WHERE created_at < clock_timestamp() - make_interval(secs => $1::double precision)
+GROUP BY organization, run ORDER BY min(created_at) LIMIT $2
+`
+
+type UnconfirmedFactsParams struct {
+	Age   float64
+	Count int32
+}
+
+type UnconfirmedFactsRow struct {
+	Organization uuid.UUID
+	Run          uuid.UUID
+	First        int64
+	Last         int64
+}
+
+// Runs whose facts wait for longer than that, with the range of these.
+func (q *Queries) UnconfirmedFacts(ctx context.Context, arg UnconfirmedFactsParams) ([]UnconfirmedFactsRow, error) {
+	rows, err := q.db.Query(ctx, unconfirmedFacts, arg.Age, arg.Count)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []UnconfirmedFactsRow
+	for rows.Next() {
+		var i UnconfirmedFactsRow
+		if err := rows.Scan(
+			&i.Organization,
+			&i.Run,
+			&i.First,
+			&i.Last,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const unconfirmedFactsOfRun = `-- name: UnconfirmedFactsOfRun :one
+SELECT coalesce(min(first), 0)::bigint AS first, coalesce(max(last), 0)::bigint AS last FROM fact_relays
+WHERE organization = $1 AND run = $2
+`
+
+type UnconfirmedFactsOfRunParams struct {
+	Organization uuid.UUID
+	Run          uuid.UUID
+}
+
+type UnconfirmedFactsOfRunRow struct {
+	First int64
+	Last  int64
+}
+
+// The range of a run's facts that wait; 0: none does.
+func (q *Queries) UnconfirmedFactsOfRun(ctx context.Context, arg UnconfirmedFactsOfRunParams) (UnconfirmedFactsOfRunRow, error) {
+	row := q.db.QueryRow(ctx, unconfirmedFactsOfRun, arg.Organization, arg.Run)
+	var i UnconfirmedFactsOfRunRow
+	err := row.Scan(&i.First, &i.Last)
+	return i, err
+}
+
 const unfoldedFacts = `-- name: UnfoldedFacts :many
 SELECT f.run, f.number, f.id, f.type, f.version, f.at, f.nanos, f.payload
 FROM run_history h

@@ -1,0 +1,33 @@
+// Command sweep does what nobody did, once a minute while there is work.
+package main
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/tranship-io/tranship/control"
+	"github.com/tranship-io/tranship/control/notify"
+	"github.com/tranship-io/tranship/control/sweep"
+	"github.com/tranship-io/tranship/control/timer"
+	"github.com/tranship-io/tranship/internal/compose/cloud"
+	"github.com/tranship-io/tranship/internal/compose/cloud/plane"
+)
+
+func main() {
+	cloud.Main("sweep", func(ctx context.Context, f *cloud.Function) (cloud.Handler[json.RawMessage, answer], error) {
+		p, err := plane.Open(ctx, f, 1)
+		if err != nil {
+			return nil, err
+		}
+		clock := control.SystemClock{}
+		loop := &sweep.Loop{
+			Sweeper: &sweep.Sweeper{Store: p.DB, Log: f.Log}, Dispatch: p.Dispatch, Clock: clock, Log: f.Log,
+			Tasks: []sweep.Task{
+				p.Facts,
+				timer.Task("schedules", p.Firing, clock),
+				timer.Task("watches", &notify.Watcher{Ledger: p.DB.Notifications()}, clock),
+			},
+		}
+		return (&handler{plane: p, loop: loop.Init()}).handle, nil
+	})
+}
