@@ -13,6 +13,8 @@ SEEDS    ?= 2000   ## simulate: how many seeds
 EXAMPLES ?= 50    ## requests: examples of each operation
 FUZZTIME ?= 30s    ## fuzz: time for each target
 PKG      ?= ./...  ## test-go, fuzz: which packages
+ARCH     ?= arm64  ## functions: arm64 or amd64
+DIST     ?= dist   ## functions: where the zips go
 BENCH    ?=        ## bench: arguments for the driver
 PROFILE  ?= idle   ## deploy: idle or warm
 SETTINGS ?=        ## synth, deploy: JSON file of settings (docs/deploy.md)
@@ -26,6 +28,8 @@ FUZZTIME := $(strip $(FUZZTIME))
 PKG      := $(strip $(PKG))
 PROFILE  := $(strip $(PROFILE))
 SETTINGS := $(strip $(SETTINGS))
+ARCH     := $(strip $(ARCH))
+DIST     := $(strip $(DIST))
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X main.version=$(VERSION)
@@ -53,6 +57,10 @@ help: ## list the targets
 .PHONY: build
 build: ## build bin/tranship
 	go build -ldflags '$(LDFLAGS)' -o bin/tranship ./cmd/tranship
+
+.PHONY: functions
+functions: ## zips of the functions for AWS in dist/functions (ARCH=arm64, DIST=dist)
+	go run ./internal/genfunctions -arch '$(ARCH)' -dist '$(DIST)' -version '$(VERSION)'
 
 .PHONY: demo
 demo: build ## replicate a real data set between real PostgreSQL servers and into Parquet

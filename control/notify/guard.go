@@ -14,9 +14,9 @@ import (
 type Guard struct {
 	// Allow are networks that are reachable although they are not public, such as
 	// one's own 10.0.0.0/8. None: public addresses alone.
-	Allow []netip.Prefix
+	Allow []netip.Prefix `json:"allow,omitempty"`
 	// AllowHTTP lets webhooks do without TLS.
-	AllowHTTP bool
+	AllowHTTP bool `json:"allow_http,omitempty"`
 }
 
 // errRefused tells that an address is not for tenants to reach.

@@ -19,6 +19,7 @@ import (
 	"github.com/tranship-io/tranship/control/projection"
 	"github.com/tranship-io/tranship/control/schedules"
 	"github.com/tranship-io/tranship/control/secrets"
+	"github.com/tranship-io/tranship/internal/awsadapter/invoke"
 	"github.com/tranship-io/tranship/internal/compose/cloud"
 	"github.com/tranship-io/tranship/internal/compose/cloud/entry"
 	"github.com/tranship-io/tranship/internal/compose/cloud/plane"
@@ -60,10 +61,11 @@ func wire(ctx context.Context, p *plane.Plane) (*handler, error) {
 	h, err := server.New(server.Config{
 		Services: server.Services{
 			Access: who, Connectors: specs, Connections: drafts, Runs: p.Runs,
-			Secrets:       &secrets.Service{Store: p.DB, Keyring: v.Keyring},
-			Pipelines:     &pipelines.Service{Store: p.DB, Connections: p.DB, Catalog: specs, Drafts: drafts, Secrets: v.Secrets, Cursors: p.DB},
-			Inspections:   &inspections.Service{Store: p.DB, Connections: p.DB, Pipelines: p.DB, Catalog: specs},
-			Schedules:     &schedules.Service{Store: p.DB.Schedules(), Scheduler: p, Clock: clock},
+			Secrets:   &secrets.Service{Store: p.DB, Keyring: v.Keyring},
+			Pipelines: &pipelines.Service{Store: p.DB, Connections: p.DB, Catalog: specs, Drafts: drafts, Secrets: v.Secrets, Cursors: p.DB},
+			Inspections: &inspections.Service{Store: p.DB, Connections: p.DB, Pipelines: p.DB, Catalog: specs,
+				Starter: invoke.NewInspections(p.AWS, p.Env.Need("TRANSHIP_INSPECT_FUNCTION"), p.Log)},
+			Schedules:     &schedules.Service{Store: p.DB.Schedules(), Scheduler: p.Calendar(), Clock: clock},
 			Notifications: &notify.Service{Store: p.DB.Notifications(), Vault: p.DB, Keyring: v.Keyring, Guard: guard, Clock: clock},
 			Metrics:       &projection.Service{Reader: p.DB.Projection(), Clock: clock},
 		},

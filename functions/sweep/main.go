@@ -6,9 +6,11 @@ import (
 	"encoding/json"
 
 	"github.com/tranship-io/tranship/control"
+	"github.com/tranship-io/tranship/control/inspections"
 	"github.com/tranship-io/tranship/control/notify"
 	"github.com/tranship-io/tranship/control/sweep"
 	"github.com/tranship-io/tranship/control/timer"
+	"github.com/tranship-io/tranship/internal/awsadapter/invoke"
 	"github.com/tranship-io/tranship/internal/compose/cloud"
 	"github.com/tranship-io/tranship/internal/compose/cloud/plane"
 )
@@ -20,12 +22,17 @@ func main() {
 			return nil, err
 		}
 		clock := control.SystemClock{}
+		p.Calendar()
 		loop := &sweep.Loop{
 			Sweeper: &sweep.Sweeper{Store: p.DB, Log: f.Log}, Dispatch: p.Dispatch, Clock: clock, Log: f.Log,
+			// The alarm comes last: it looks at what the others left for later.
 			Tasks: []sweep.Task{
 				p.Facts,
+				p.Operations,
+				&inspections.Sweeper{Store: p.DB, Starter: invoke.NewInspections(f.AWS, f.Env.Need("TRANSHIP_INSPECT_FUNCTION"), f.Log), Clock: clock},
 				timer.Task("schedules", p.Firing, clock),
 				timer.Task("watches", &notify.Watcher{Ledger: p.DB.Notifications()}, clock),
+				&timer.Alarm{Store: p.DB, Bell: p.Alarm(), Clock: clock},
 			},
 		}
 		return (&handler{plane: p, loop: loop.Init()}).handle, nil

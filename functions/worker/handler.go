@@ -46,9 +46,11 @@ func (h *handler) attempt(ctx context.Context, c dispatch.Command) error {
 	if deadline, ok := ctx.Deadline(); ok {
 		left := time.Until(deadline)
 		config.AttemptTime = left - margin(left)
-		// What does not come to a safe position in time ends in order, not by a kill.
-		hard, cancel := context.WithDeadline(ctx, deadline.Add(-margin(left)/4))
+		// What does not come to a safe position in time ends in order, not by a kill. It
+		// is canceled: a deadline that passes would look like a failure of the run's ends.
+		hard, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		defer cancel()
+		defer time.AfterFunc(left-margin(left)/4, cancel).Stop()
 		ctx = hard
 	}
 	_, err := h.execute(ctx, nil, config, c)

@@ -79,7 +79,7 @@ func (s attempts) RunState(organization, run uuid.UUID) engine.State {
 func task(ctx context.Context, f *cloud.Function) error {
 	var c dispatch.Command
 	f.Env.JSON("TRANSHIP_COMMAND", &c)
-	h, err := wire(ctx, f, "TRANSHIP_MEMORY")
+	h, err := wire(ctx, f, "TRANSHIP_TASK_MEMORY")
 	if err == nil {
 		err = f.Env.Err()
 	}

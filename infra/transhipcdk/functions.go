@@ -30,11 +30,12 @@ func (t *Tranship) functionSpecs() []functionSpec {
 			"TRANSHIP_SCHEDULE_ROLE":    role,
 			"TRANSHIP_COMPILE_FUNCTION": n.function("compile"),
 		}
-		commands = t.commandQueues()
+		commands = merge(t.commandQueues(), t.queueEnv("TRANSHIP_FACTS_QUEUE", "facts.fifo"))
+		inspects = map[string]string{"TRANSHIP_INSPECT_FUNCTION": n.function("inspect")}
 		ends     = grants(one(n.unwrapSecrets(key), n.readSecrets()), n.useBuckets(p.Buckets))
 	)
 	dispatches := func(more ...string) awsiam.PolicyStatement {
-		queues := []string{"attempts"}
+		queues := []string{"attempts", "facts.fifo"}
 		if t.tasks != nil {
 			queues = append(queues, "tasks")
 		}
@@ -43,8 +44,7 @@ func (t *Tranship) functionSpecs() []functionSpec {
 	specs := []functionSpec{
 		{
 			name: "api", description: "Answers requests", timeout: 29 * time.Second, memory: 512, reserved: c.API, database: true,
-			env: merge(signing, keyEnv, oidc, webhooks, sweepOf, calendar, commands, t.limits(), t.tasks.choice(),
-				map[string]string{"TRANSHIP_INSPECT_FUNCTION": n.function("inspect")}),
+			env: merge(signing, keyEnv, oidc, webhooks, sweepOf, calendar, commands, t.limits(), t.tasks.choice(), inspects),
 			grants: grants(one(n.readSigningKey(), n.wrapSecrets(key), dispatches(), n.invoke("inspect")),
 				n.keepSchedules(role)),
 		},
@@ -62,8 +62,9 @@ func (t *Tranship) functionSpecs() []functionSpec {
 		},
 		{
 			name: "project", description: "Folds facts into read models and raises deliveries", timeout: projectTimeout, memory: 256, database: true,
-			env: merge(sweepOf, t.queueEnv("TRANSHIP_DELIVERIES_QUEUE", "deliveries"), t.queueEnv("TRANSHIP_DEAD_QUEUE", "facts-dead.fifo")),
-			grants: grants(one(n.receive("facts.fifo"), n.send("deliveries", "facts-dead.fifo")),
+			env: merge(sweepOf, commands, t.limits(), t.tasks.choice(),
+				t.queueEnv("TRANSHIP_DELIVERIES_QUEUE", "deliveries"), t.queueEnv("TRANSHIP_DEAD_QUEUE", "facts-dead.fifo")),
+			grants: grants(one(n.receive("facts.fifo"), dispatches("deliveries", "facts-dead.fifo")),
 				n.switchSweep(role)),
 		},
 		{
@@ -75,9 +76,9 @@ func (t *Tranship) functionSpecs() []functionSpec {
 		{
 			name: "sweep", description: "Does what nobody did: lost leases, offers, facts, schedules", timeout: sweepTimeout, memory: 256,
 			reserved: c.Sweep, database: true, loop: true,
-			env: merge(sweepOf, calendar, commands, t.limits(), t.tasks.env(),
-				t.queueEnv("TRANSHIP_FACTS_QUEUE", "facts.fifo"), t.queueEnv("TRANSHIP_DELIVERIES_QUEUE", "deliveries")),
-			grants: grants(one(n.receive("attempts-dead"), dispatches("facts.fifo", "deliveries"), n.listSchedules()),
+			env: merge(sweepOf, calendar, commands, t.limits(), t.tasks.env(), inspects,
+				map[string]string{"TRANSHIP_SWEEP_FUNCTION": n.function("sweep")}, t.queueEnv("TRANSHIP_DELIVERIES_QUEUE", "deliveries")),
+			grants: grants(one(n.receive("attempts-dead"), dispatches("deliveries"), n.listSchedules(), n.invoke("inspect")),
 				n.keepSchedules(role), t.watchTasks()),
 		},
 		{

@@ -17,6 +17,7 @@ import (
 
 	"github.com/tranship-io/tranship/control"
 	"github.com/tranship-io/tranship/control/dispatch"
+	"github.com/tranship-io/tranship/control/operations"
 	"github.com/tranship-io/tranship/control/projection"
 	"github.com/tranship-io/tranship/control/runs"
 	"github.com/tranship-io/tranship/control/schedules"
@@ -37,6 +38,8 @@ type Plane struct {
 	Firing     *schedules.Firing
 	Dispatcher *dispatch.Dispatcher
 	Facts      *projection.Forwarder
+	// Operations are the effects that this function can do.
+	Operations *operations.Runner
 
 	mu    sync.Mutex
 	hints map[store.Hint]bool
@@ -74,6 +77,7 @@ func Open(ctx context.Context, f *cloud.Function, connections int32) (*Plane, er
 		Store: p.DB, Queue: queue.Commands{Queue: queue.New(f.AWS, attempts)}, Compute: admitted,
 		Admission: dispatch.Admission{PerOrganization: running, Expiry: p.Lease},
 	}
+	p.Operations = &operations.Runner{Store: p.DB, Effects: map[string]operations.Effect{}, Clock: control.SystemClock{}, Log: f.Log}
 	p.Facts = &projection.Forwarder{Facts: p.DB.Projection(), Queue: queue.Facts{Queue: queue.New(f.AWS, facts)}}
 	return p, nil
 }
@@ -132,9 +136,6 @@ func (p *Plane) After(ctx context.Context) error {
 	}
 	return errors.Join(errs...)
 }
-
-// Moved implements [schedules.Scheduler].
-func (p *Plane) Moved(context.Context, schedules.Ref) error { return nil }
 
 // Dispatch sends commands for the attempts that are due.
 func (p *Plane) Dispatch(ctx context.Context) error {
