@@ -14,7 +14,7 @@ import (
 
 // errUnauthorized is the text that API Gateway answers with 401; with any other
 // error it fails, which the deployment maps to 503.
-var errUnauthorized = errors.New("Unauthorized") //nolint:staticcheck // API Gateway compares the text.
+var errUnauthorized = errors.New("Unauthorized")
 
 // handler decides who may call the API at all. What a caller may do there, and
 // whether its key was revoked, the API decides itself.

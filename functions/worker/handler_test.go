@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranship-io/tranship/control/dispatch"
+	"github.com/tranship-io/tranship/control/projection"
 	"github.com/tranship-io/tranship/control/runs"
 	"github.com/tranship-io/tranship/control/sweep"
 	"github.com/tranship-io/tranship/engine"
@@ -93,10 +94,7 @@ func TestARunInManyInvocations(t *testing.T) {
 	i.Query(i.URL, `SELECT last_fact FROM tranship.runs`, &last)
 	require.Eventually(t, func() bool {
 		for _, r := range i.Receive("TRANSHIP_FACTS_QUEUE").Records {
-			var told struct {
-				Through int64
-				Facts   []struct{ Number int64 }
-			}
+			var told projection.Told
 			require.NoError(t, json.Unmarshal([]byte(r.Body), &told))
 			for _, f := range told.Facts {
 				require.Equal(t, through+1, f.Number, "facts are told of in order, each once")

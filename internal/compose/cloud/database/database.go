@@ -93,7 +93,10 @@ func loginOf(ctx context.Context, f *cloud.Function, u *url.URL, secret string) 
 		return l, nil
 	}
 	l := dblogin.NewSecret(f.AWS, secret)
-	return l, l.Place(ctx, u)
+	if err := l.Place(ctx, u); err != nil {
+		return nil, err
+	}
+	return l, nil
 }
 
 // Ready checks once that the database is migrated as this program needs it.
