@@ -61,8 +61,8 @@ func wire(ctx context.Context, f *cloud.Function, memory string) (*handler, erro
 	debug.SetMemoryLimit(has / 100 * 92)
 	return &handler{plane: p, config: worker.Config{
 		Store: attempts{p.DB.DB}, Memory: budget, MaxMemory: budget, AttemptTime: f.Env.Duration("TRANSHIP_ATTEMPT_TIME", time.Hour),
-		Ends: func(ctx context.Context, r runs.Run, organization uuid.UUID) (runner.Options, error) {
-			return routes.Options(ctx, ends.Route{Organization: organization, Pipeline: r.Pipeline, Name: r.Title, Number: r.Number, Key: r.Route, Hash: r.Hash})
+		Ends: func(ctx context.Context, r runs.Run, organization uuid.UUID, learn func(secrets ...string)) (runner.Options, error) {
+			return routes.Options(ctx, ends.Route{Organization: organization, Pipeline: r.Pipeline, Name: r.Title, Number: r.Number, Key: r.Route, Hash: r.Hash}, learn)
 		},
 	}}, nil
 }
