@@ -2,6 +2,9 @@ module github.com/tranship-io/tranship/infra
 
 go 1.26.8
 
+// The CDK command brings templates of Go programs.
+ignore ./node_modules
+
 require (
 	github.com/aws/aws-cdk-go/awscdk/v2 v2.276.0
 	github.com/aws/aws-sdk-go-v2 v1.48.0

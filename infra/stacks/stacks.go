@@ -24,6 +24,9 @@ func New(app awscdk.App, settings *Settings, root string) (*Stacks, error) {
 	if err != nil {
 		return nil, err
 	}
+	// What a stack takes from another one cannot be taken away from under it, and
+	// emulators know no other way.
+	app.Node().SetContext(jsii.String("@aws-cdk/core:defaultCrossStackReferences"), "strong")
 	out := &Stacks{}
 	var (
 		database transhipcdk.Database
