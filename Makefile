@@ -133,11 +133,11 @@ $(CDK): infra/package-lock.json
 	@touch $@
 
 .PHONY: synth
-synth: cdk ## write the stacks of both profiles to infra/cdk.out, without credentials
+synth: functions cdk ## write the stacks of both profiles to infra/cdk.out, without credentials
 	scripts/synth '$(SETTINGS)'
 
 .PHONY: deploy
-deploy: cdk ## deploy into the account of the credentials (PROFILE=idle|warm, SETTINGS=file)
+deploy: functions cdk ## deploy into the account of the credentials (PROFILE=idle|warm, SETTINGS=file)
 	scripts/deploy '$(PROFILE)' '$(SETTINGS)'
 
 .PHONY: infra-test
