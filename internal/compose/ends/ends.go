@@ -40,7 +40,8 @@ func (e Ends) OpenSource(ctx context.Context, opt engine.OpenOptions) (engine.So
 	if !ok {
 		return nil, engine.Bugf("the source connector %q passed the check but is not there", e.Doc.Source.Connector)
 	}
-	return source.Open(ctx, e.Doc.Source.Resolved(), e.options(opt))
+	opt = e.options(opt)
+	return again(ctx, opt.GiveUp, func() (engine.SourceSession, error) { return source.Open(ctx, e.Doc.Source.Resolved(), opt) })
 }
 
 // OpenSink opens the document's sink.
@@ -49,7 +50,8 @@ func (e Ends) OpenSink(ctx context.Context, opt engine.OpenOptions) (engine.Sink
 	if !ok {
 		return nil, engine.Bugf("the sink connector %q passed the check but is not there", e.Doc.Sink.Connector)
 	}
-	return sink.Open(ctx, e.Doc.Sink.Resolved(), e.options(opt))
+	opt = e.options(opt)
+	return again(ctx, opt.GiveUp, func() (engine.SinkSession, error) { return sink.Open(ctx, e.Doc.Sink.Resolved(), opt) })
 }
 
 func (e Ends) options(opt engine.OpenOptions) engine.OpenOptions {
@@ -93,20 +95,25 @@ func (e Ends) Choose(ctx context.Context, src engine.SourceSession) ([]pipeline.
 	return selected, nil
 }
 
-// discover tries again for as long as the document's retry settings say when the
-// source's connection is lost under it.
+// discover looks again when the source's connection is lost under it.
 func (e Ends) discover(ctx context.Context, src engine.SourceSession, patterns []string) ([]engine.Resource, error) {
-	found, err := backoff.Retry(ctx, func() ([]engine.Resource, error) {
-		found, err := src.Discover(ctx, patterns)
-		if err != nil && engine.ClassOf(err) != engine.Retryable {
-			err = backoff.Permanent(err)
-		}
-		return found, err
-	}, backoff.WithMaxElapsedTime(cmp.Or(time.Duration(e.Doc.Settings.Retry.GiveUp), time.Minute)))
+	found, err := again(ctx, time.Duration(e.Doc.Settings.Retry.GiveUp), func() ([]engine.Resource, error) { return src.Discover(ctx, patterns) })
 	if err != nil {
 		return nil, fmt.Errorf("discover resources: %w", err)
 	}
 	return found, nil
+}
+
+// again does what failed because a connection was lost, until giveUp is over; 0
+// means a minute. What has waited for that long itself is not done again.
+func again[T any](ctx context.Context, giveUp time.Duration, do func() (T, error)) (T, error) {
+	return backoff.Retry(ctx, func() (T, error) {
+		v, err := do()
+		if err != nil && engine.ClassOf(err) != engine.Retryable {
+			err = backoff.Permanent(err)
+		}
+		return v, err
+	}, backoff.WithMaxElapsedTime(cmp.Or(giveUp, time.Minute)))
 }
 
 // Requests translates the document's entries for the engine.
