@@ -50,10 +50,16 @@ func (h *handler) fold(ctx context.Context, messages []projection.Told) []error 
 	}
 	broken, err := h.projector.Fold(ctx, refs)
 	errs := make([]error, len(messages))
+	var folded []projection.Told
 	for i, r := range refs {
 		if slices.Contains(broken, r) {
 			errs[i] = fmt.Errorf("fold facts of run %s: %w", r.Run, err)
+			continue
 		}
+		folded = append(folded, messages[i])
+	}
+	if values := measure(folded, time.Now()); len(values) > 0 {
+		h.plane.Metrics.Emit(values...)
 	}
 	return errs
 }

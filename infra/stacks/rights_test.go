@@ -25,7 +25,7 @@ var exceptions = map[string]string{
 	"WriteLogs":       "log streams are named at run time",
 	"KeepSchedules":   "schedules are named by their ids; the group is the installation's own",
 	"ListSchedules":   "IAM knows no resource for it; names only, and of this account",
-	"ReadSecrets":     "secrets below the installation's name, which connections refer to",
+	"ReadSecrets":     "secrets below NAME/connections, which connections refer to by name",
 	"UseObjects":      "objects in the buckets that the property names",
 	"RunTasks":        "revisions of the one family, in the one cluster",
 	"WatchTasks":      "tasks are named at run time; of the one cluster",

@@ -45,7 +45,7 @@ func (t *Tranship) functionSpecs() []functionSpec {
 		{
 			name: "api", description: "Answers requests", timeout: 29 * time.Second, memory: 512, reserved: c.API, database: true,
 			env: merge(signing, keyEnv, oidc, webhooks, sweepOf, calendar, commands, t.limits(), t.tasks.choice(), inspects),
-			grants: grants(one(n.readSigningKey(), n.wrapSecrets(key), dispatches(), n.invoke("inspect")),
+			grants: grants(one(n.readSigningKey(), n.wrapSecrets(key), n.readSecrets(), dispatches(), n.invoke("inspect")),
 				n.keepSchedules(role)),
 		},
 		{

@@ -38,9 +38,8 @@ func (n names) parameter(p string) (name, arn string) {
 func (n names) scheduleGroup() string       { return n.arn("scheduler", "schedule-group/"+n.name) }
 func (n names) schedules(one string) string { return n.arn("scheduler", "schedule/"+n.name+"/"+one) }
 
-// secrets are the Secrets Manager secrets of connections: those below the
-// installation's name.
-func (n names) secrets() string { return n.arn("secretsmanager", "secret:"+n.name+"/*") }
+// secrets are those of connections in Secrets Manager.
+func (n names) secrets() string { return n.arn("secretsmanager", "secret:"+n.name+"/connections/*") }
 
 // output tells whoever deploys something, under a name without a hash.
 func output(scope constructs.Construct, name, value, description string) {
