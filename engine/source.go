@@ -100,6 +100,13 @@ type PlanRequest struct {
 	HolderLives bool
 }
 
+// CursorRange is a part of an incremental resource: the rows whose cursor is from
+// From to To, both included, as the source writes its values. An empty end is open.
+type CursorRange struct {
+	From string `json:"from,omitempty"`
+	To   string `json:"to,omitempty"`
+}
+
 // SourcePlan is a source's plan of one resource.
 type SourcePlan struct {
 	// Resource is the resource as discovered, with the selected columns in order
@@ -221,6 +228,17 @@ type CursorChoice struct {
 	Eligible bool   `json:"eligible"`
 	Score    int    `json:"score"`
 	Reason   string `json:"reason"`
+}
+
+// RangePlanner is a source that can plan a part of an incremental resource again
+// (backfill).
+type RangePlanner interface {
+	// PlanRange is Plan for the rows of a range as they are now, which may have been
+	// applied before. Nothing moves on: NextCursor is req.Cursor. For an append the
+	// range ends at the greatest value that earlier runs have read, which Window tells:
+	// what follows is the next run's, and what is there already the sink leaves out.
+	// An append of which no run has read anything is refused.
+	PlanRange(ctx context.Context, req PlanRequest, r CursorRange) (*SourcePlan, error)
 }
 
 // Acknowledger is a source that holds data until it is told that it is durable

@@ -21,7 +21,10 @@ func runFrom(r runs.Run) rest.Run {
 		State: rest.RunState(r.State), Resumable: r.Resumable, Desired: string(r.Desired),
 		Error: r.Error, ErrorClass: string(r.Class), Hint: r.Hint,
 		Trigger: string(r.Trigger.Kind), ScheduleId: r.Trigger.Schedule, Occurrence: r.Trigger.Occurrence,
-		Options:  rest.RunOptions{FullRefresh: r.Options.FullRefresh, Only: r.Options.Only},
+		Options: rest.RunOptions{FullRefresh: r.Options.FullRefresh, Only: r.Options.Only},
+		Backfill: each(r.Options.Backfill, func(b runs.Backfill) rest.BackfillRange {
+			return rest.BackfillRange{Resource: b.Resource, From: b.From, To: b.To}
+		}),
 		Attempts: r.Attempts, Interruptions: r.Interruptions, LastFact: r.LastFact,
 		RowsRead: r.Totals.Read, RowsWritten: r.Totals.Written, Bytes: r.Totals.Bytes,
 		CreatedAt: r.CreatedAt, StartedAt: r.StartedAt, EndedAt: r.EndedAt,
@@ -48,7 +51,10 @@ func (o *operations) ListRuns(ctx context.Context, r rest.ListRunsRequestObject)
 func (o *operations) StartRun(ctx context.Context, r rest.StartRunRequestObject) (rest.StartRunResponseObject, error) {
 	started, err := o.Runs.Start(ctx, actorOf(ctx), runs.StartRequest{
 		Pipeline: r.Body.Pipeline, Restart: r.Body.Restart,
-		Options: runs.Options{FullRefresh: r.Body.Options.FullRefresh, Only: r.Body.Options.Only},
+		Options: runs.Options{FullRefresh: r.Body.Options.FullRefresh, Only: r.Body.Options.Only,
+			Backfill: each(r.Body.Backfill, func(b rest.BackfillRange) runs.Backfill {
+				return runs.Backfill{Resource: b.Resource, CursorRange: engine.CursorRange{From: b.From, To: b.To}}
+			})},
 	})
 	if err != nil {
 		return nil, err

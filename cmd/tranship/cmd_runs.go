@@ -232,6 +232,24 @@ type startFlags struct {
 	wait, json        bool
 	receipt, key      string
 	only, fullRefresh []string
+	backfill          []string
+}
+
+// ranges reads the flags --backfill.
+func (f *startFlags) ranges() ([]client.BackfillRange, error) {
+	if len(f.backfill) == 0 {
+		return nil, nil
+	}
+	out := make([]client.BackfillRange, len(f.backfill))
+	for i, text := range f.backfill {
+		resource, span, ok := strings.Cut(text, "=")
+		from, to, both := strings.Cut(span, "..")
+		if !ok || !both || resource == "" {
+			return nil, usageError("write it as RESOURCE=FROM..TO, such as public.orders=2026-01-01..2026-01-31; either end may be left out", "%q is no range to backfill", text)
+		}
+		out[i] = client.BackfillRange{Resource: resource, From: from, To: to}
+	}
+	return out, nil
 }
 
 func (a *app) runsStart() *cobra.Command {
@@ -248,6 +266,7 @@ canceled; the worst of several. An interrupt ends the waiting, not the runs.`,
 	c.Flags().BoolVar(&f.json, "json", false, "write the runs as JSON; with --wait as they ended")
 	c.Flags().StringSliceVar(&f.only, "only", nil, "only these resources")
 	c.Flags().StringSliceVar(&f.fullRefresh, "full-refresh", nil, "read these resources from the beginning")
+	c.Flags().StringArrayVar(&f.backfill, "backfill", nil, "read a part of an incremental resource again, and nothing else: RESOURCE=FROM..TO, both included")
 	c.Flags().StringVar(&f.key, "idempotency-key", "", "start at most once with this key")
 	return c
 }
@@ -269,7 +288,11 @@ func (a *app) startRuns(ctx context.Context, pipeline string, f startFlags) erro
 	if key == nil {
 		key = idempotency()
 	}
-	input := client.RunInput{Pipeline: pipeline, Options: client.RunOptions{Only: f.only, FullRefresh: f.fullRefresh}}
+	ranges, err := f.ranges()
+	if err != nil {
+		return err
+	}
+	input := client.RunInput{Pipeline: pipeline, Options: client.RunOptions{Only: f.only, FullRefresh: f.fullRefresh}, Backfill: ranges}
 	list, body, err := fetch[client.RunList](c.StartRun(ctx, &client.StartRunParams{IdempotencyKey: key}, input))
 	if err != nil {
 		return err

@@ -101,6 +101,15 @@ type Options struct {
 	FullRefresh []string `json:"full_refresh,omitempty"`
 	// Only are the resources that the run is about; empty: all of the pipeline's.
 	Only []string `json:"only,omitempty"`
+	// Backfill are parts of incremental resources that are read again; the run is
+	// about nothing else, and moves no cursor.
+	Backfill []Backfill `json:"backfill,omitempty"`
+}
+
+// Backfill is a part of a resource.
+type Backfill struct {
+	Resource string `json:"resource"`
+	engine.CursorRange
 }
 
 // Resource is a resource's progress within a run.

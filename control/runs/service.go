@@ -188,6 +188,20 @@ func (o Options) check() error {
 			p = append(p, control.Problem{Path: fmt.Sprintf("options.full_refresh[%d]", i), Message: fmt.Sprintf("%s is not among the resources in only", name)})
 		}
 	}
+	seen := map[string]bool{}
+	for i, b := range o.Backfill {
+		path := fmt.Sprintf("backfill[%d]", i)
+		if b.From == "" && b.To == "" {
+			p = append(p, control.Problem{Path: path, Message: "it has neither end", Hint: "say from, to, or both; full_refresh reads a resource from its beginning"})
+		}
+		if seen[b.Resource] {
+			p = append(p, control.Problem{Path: path + ".resource", Message: b.Resource + " is there twice", Hint: "start a run for each range"})
+		}
+		seen[b.Resource] = true
+	}
+	if len(o.Backfill) > 0 && len(o.Only)+len(o.FullRefresh) > 0 {
+		p = append(p, control.Problem{Path: "options", Message: "a backfill is about its ranges alone", Hint: "leave only and full_refresh out"})
+	}
 	if len(p) > 0 {
 		return &control.InvalidError{Problems: p}
 	}

@@ -49,6 +49,9 @@ type ResourceRequest struct {
 	engine.Selection
 	Read  engine.ReadMode
 	Write engine.WriteMode
+	// Range, if not nil, reads a part of an incremental resource again and leaves the
+	// route's cursor where it is.
+	Range *engine.CursorRange
 	// Target overrides the target's name; empty derives it.
 	Target   string
 	Policies engine.Policies

@@ -166,10 +166,14 @@ func (r *run) planResource(ctx context.Context, q ResourceRequest, all []string,
 			req.Cursor = c.Cursor
 		}
 	}
+	plan, err := r.planner(q)
+	if err != nil {
+		return nil, err
+	}
 	var sp *engine.SourcePlan
-	err := r.retry(ctx, "plan "+q.Resource, func(ctx context.Context) error {
+	err = r.retry(ctx, "plan "+q.Resource, func(ctx context.Context) error {
 		var err error
-		sp, err = r.src.Plan(ctx, req)
+		sp, err = plan(ctx, req)
 		return err
 	})
 	if err != nil {
@@ -194,9 +198,30 @@ func (r *run) planResource(ctx context.Context, q ResourceRequest, all []string,
 	if err != nil {
 		return nil, err
 	}
+	if q.Range != nil && q.Write == engine.WriteAppend && t.RememberWindow {
+		return nil, engine.Permanentf("read the resource from its beginning into another target, or write it by upsert",
+			"backfill %s: the destination cannot tell which rows of the range it has already, so they would be doubled", q.Resource)
+	}
 	t.Generation = generation
 	t.Window = sp.Window
 	return &engine.ResourcePlan{Selection: q.Selection, Read: q.Read, Write: q.Write, Source: sp, Target: t, Generation: generation, From: follows}, nil
+}
+
+// planner is how the source plans what is asked for.
+func (r *run) planner(q ResourceRequest) (func(context.Context, engine.PlanRequest) (*engine.SourcePlan, error), error) {
+	if q.Range == nil {
+		return r.src.Plan, nil
+	}
+	if q.Read != engine.ReadIncremental {
+		return nil, engine.Permanentf("only incremental resources have ranges; read it with full_refresh", "backfill %s: it is read in mode %s", q.Resource, q.Read)
+	}
+	s, ok := r.src.(engine.RangePlanner)
+	if !ok {
+		return nil, engine.Permanentf("read it from its beginning with full_refresh", "backfill %s: this source cannot read a range", q.Resource)
+	}
+	return func(ctx context.Context, req engine.PlanRequest) (*engine.SourcePlan, error) {
+		return s.PlanRange(ctx, req, *q.Range)
+	}, nil
 }
 
 func (r *run) prepare(ctx context.Context, rp *engine.ResourcePlan) ([]events.Fact, error) {

@@ -583,6 +583,16 @@ type BackfillInput struct {
 	Resources []string `json:"resources"`
 }
 
+// BackfillRange defines model for BackfillRange.
+type BackfillRange struct {
+	// From Least value of the cursor, included; from the first without it.
+	From     string `json:"from,omitempty,omitzero"`
+	Resource string `json:"resource"`
+
+	// To Greatest value of the cursor, included; to the greatest there is without it.
+	To string `json:"to,omitempty,omitzero"`
+}
+
 // BusyRoute defines model for BusyRoute.
 type BusyRoute struct {
 	Route string             `json:"route"`
@@ -1404,9 +1414,10 @@ type RuleSecret struct {
 
 // Run defines model for Run.
 type Run struct {
-	Attempts  int       `json:"attempts"`
-	Bytes     int64     `json:"bytes,omitempty,omitzero"`
-	CreatedAt time.Time `json:"created_at"`
+	Attempts  int             `json:"attempts"`
+	Backfill  []BackfillRange `json:"backfill,omitempty,omitzero"`
+	Bytes     int64           `json:"bytes,omitempty,omitzero"`
+	CreatedAt time.Time       `json:"created_at"`
 
 	// Desired What is asked of its workers: run, pause or cancel.
 	Desired       string             `json:"desired,omitempty,omitzero"`
@@ -1451,7 +1462,9 @@ type Run struct {
 
 // RunInput defines model for RunInput.
 type RunInput struct {
-	Options RunOptions `json:"options,omitempty,omitzero"`
+	// Backfill Parts of incremental resources to read again. The run is about these alone, and the next one begins where it would have begun.
+	Backfill []BackfillRange `json:"backfill,omitempty,omitzero"`
+	Options  RunOptions      `json:"options,omitempty,omitzero"`
 
 	// Pipeline Name or id.
 	Pipeline string `json:"pipeline"`

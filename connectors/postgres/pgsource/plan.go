@@ -43,6 +43,19 @@ type planning struct {
 // Plan cuts a resource into splits; see engine.SourceSession. A plan with a
 // snapshot takes it here and holds it, with ACCESS SHARE locks, until Close.
 func (s *Session) Plan(ctx context.Context, req engine.PlanRequest) (*engine.SourcePlan, error) {
+	return s.plan(ctx, req, func(p *planning) error {
+		switch req.Read {
+		case engine.ReadFull, "":
+			return p.full(ctx)
+		case engine.ReadIncremental:
+			return p.incremental(ctx)
+		}
+		return engine.Permanentf("use full or incremental", "%s: read mode %q is not supported by the postgres source", req.Resource, req.Read)
+	})
+}
+
+// plan looks at the relation, and lets splits plan what is read of it.
+func (s *Session) plan(ctx context.Context, req engine.PlanRequest, splits func(*planning) error) (*engine.SourcePlan, error) {
 	p := &planning{s: s, req: req}
 	err := s.query(ctx, func(tx pgx.Tx) error {
 		var err error
@@ -63,15 +76,7 @@ func (s *Session) Plan(ctx context.Context, req engine.PlanRequest) (*engine.Sou
 	if p.rel.policies {
 		p.warn("row-level security applies to this role: rows that the policies hide are not read; use a role with BYPASSRLS to read all")
 	}
-	switch req.Read {
-	case engine.ReadFull, "":
-		err = p.full(ctx)
-	case engine.ReadIncremental:
-		err = p.incremental(ctx)
-	default:
-		err = engine.Permanentf("use full or incremental", "%s: read mode %q is not supported by the postgres source", req.Resource, req.Read)
-	}
-	if err != nil {
+	if err := splits(p); err != nil {
 		return nil, err
 	}
 	return p.plan, nil

@@ -151,6 +151,10 @@ type cursor struct {
 
 // Plan implements [engine.SourceSession].
 func (s *Session) Plan(ctx context.Context, req engine.PlanRequest) (*engine.SourcePlan, error) {
+	return s.gated(ctx, req, s.plan)
+}
+
+func (s *Session) gated(ctx context.Context, req engine.PlanRequest, plan func(engine.PlanRequest) (*engine.SourcePlan, error)) (*engine.SourcePlan, error) {
 	var out *engine.SourcePlan
 	err := s.gate(ctx, gate.Call{Op: "source.plan", Subject: req.Resource}, func() error {
 		s.db.mu.Lock()
@@ -159,7 +163,7 @@ func (s *Session) Plan(ctx context.Context, req engine.PlanRequest) (*engine.Sou
 			return err
 		}
 		var err error
-		out, err = s.plan(req)
+		out, err = plan(req)
 		return err
 	})
 	return out, err

@@ -143,7 +143,8 @@ func TestSecretsOfExecutedRuns(t *testing.T) {
 	}
 	for place, text := range places {
 		for _, form := range []string{planted, url.QueryEscape(planted), url.PathEscape(planted)} {
-			require.False(t, strings.Contains(text, form), "%s has a secret: %s", place, around(text, form))
+			// Whole tables and logs would drown the message.
+			require.NotContains(t, around(text, form), form, "%s has a secret", place)
 		}
 	}
 }

@@ -129,6 +129,9 @@ func (a *attempt) run(ctx context.Context, cancel context.CancelCauseFunc, st *s
 
 // narrow applies a run's options to its resources.
 func narrow(all []runner.ResourceRequest, o runs.Options) ([]runner.ResourceRequest, error) {
+	if len(o.Backfill) > 0 {
+		return backfill(all, o.Backfill)
+	}
 	for _, name := range slices.Concat(o.Only, o.FullRefresh) {
 		if !slices.ContainsFunc(all, func(q runner.ResourceRequest) bool { return q.Resource == name }) {
 			return nil, engine.Permanentf("name resources as tranship discover lists them", "the run is about resource %q, which the pipeline does not replicate", name)
@@ -138,6 +141,21 @@ func narrow(all []runner.ResourceRequest, o runs.Options) ([]runner.ResourceRequ
 		return all, nil
 	}
 	return slices.DeleteFunc(slices.Clone(all), func(q runner.ResourceRequest) bool { return !slices.Contains(o.Only, q.Resource) }), nil
+}
+
+// backfill leaves of the resources those that are read again, with their ranges.
+func backfill(all []runner.ResourceRequest, parts []runs.Backfill) ([]runner.ResourceRequest, error) {
+	var out []runner.ResourceRequest
+	for _, b := range parts {
+		i := slices.IndexFunc(all, func(q runner.ResourceRequest) bool { return q.Resource == b.Resource })
+		if i < 0 {
+			return nil, engine.Permanentf("name resources as tranship discover lists them", "the backfill is of resource %q, which the pipeline does not replicate", b.Resource)
+		}
+		q := all[i]
+		q.Range = &b.CursorRange
+		out = append(out, q)
+	}
+	return out, nil
 }
 
 // keepOffer keeps the accepted offer until the attempt has its lease, and hears
