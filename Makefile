@@ -62,6 +62,10 @@ build: ## build bin/tranship
 functions: ## zips of the functions for AWS in dist/functions (ARCH=arm64, DIST=dist)
 	go run ./internal/genfunctions -arch '$(ARCH)' -dist '$(DIST)' -version '$(VERSION)'
 
+.PHONY: image
+image: functions ## the image of the Fargate task in dist/image, without Docker
+	go run -C infra ./cmd/tranship-image -worker '$(abspath $(DIST))/functions/worker.zip' -arch '$(ARCH)' -out '$(abspath $(DIST))/image'
+
 .PHONY: demo
 demo: build ## replicate a real data set between real PostgreSQL servers and into Parquet
 	go run ./internal/demo
@@ -133,11 +137,11 @@ $(CDK): infra/package-lock.json
 	@touch $@
 
 .PHONY: synth
-synth: functions cdk ## write the stacks of both profiles to infra/cdk.out, without credentials
+synth: cdk image ## write the stacks of both profiles to infra/cdk.out, without credentials
 	scripts/synth '$(SETTINGS)'
 
 .PHONY: deploy
-deploy: functions cdk ## deploy into the account of the credentials (PROFILE=idle|warm, SETTINGS=file)
+deploy: cdk image ## deploy into the account of the credentials (PROFILE=idle|warm, SETTINGS=file)
 	scripts/deploy '$(PROFILE)' '$(SETTINGS)'
 
 .PHONY: infra-test

@@ -172,13 +172,13 @@ func (d *DB) Check(ctx context.Context) error {
 		err := tx.QueryRow(ctx, `SELECT (SELECT max(version_id) FROM `+migrationsTable+` WHERE is_applied), (SELECT value FROM meta WHERE key = 'min_code_version')`).
 			Scan(&have, &needs)
 		if c := code(err); c == "42P01" || c == "3F000" || c == "22023" || c == "42501" {
-			return &control.ConflictError{Code: "not_migrated", Message: "the database has no tables of the control plane", Hint: "migrate it: tranship serve does, with a URL of its owner"}
+			return &control.ConflictError{Code: "not_migrated", Message: "the database has no tables of the control plane", Hint: "migrate it: tranship serve does, with a URL of its owner; on AWS the function migrate"}
 		}
 		if err != nil {
 			return err
 		}
 		if have < newest {
-			return &control.ConflictError{Code: "not_migrated", Message: fmt.Sprintf("the database is at migration %d and this program needs %d", have, newest), Hint: "migrate it: tranship serve does, with a URL of its owner"}
+			return &control.ConflictError{Code: "not_migrated", Message: fmt.Sprintf("the database is at migration %d and this program needs %d", have, newest), Hint: "migrate it: tranship serve does, with a URL of its owner; on AWS the function migrate"}
 		}
 		least, err := strconv.ParseInt(needs, 10, 64)
 		if err != nil {

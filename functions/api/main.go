@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 
@@ -43,6 +44,23 @@ func main() {
 	})
 }
 
+// errNotMigrated is told to callers; what has to be done is in the log.
+var errNotMigrated = errors.New("the installation is being deployed")
+
+// ready checks that the database is as this program needs it. Callers come again
+// if it is not, since a deployment is under way or has failed half-way.
+func ready(p *plane.Plane) func(context.Context) error {
+	return func(ctx context.Context) error {
+		err := p.DB.Ready(ctx)
+		var conflict *control.ConflictError
+		if errors.As(err, &conflict) {
+			p.Log.ErrorContext(ctx, "the database is not as this program needs it", "error", err)
+			return errNotMigrated
+		}
+		return err
+	}
+}
+
 // wire makes the API of its services.
 func wire(ctx context.Context, p *plane.Plane) (*handler, error) {
 	v := vault.Open(p.Function, p.DB)
@@ -69,7 +87,7 @@ func wire(ctx context.Context, p *plane.Plane) (*handler, error) {
 			Notifications: &notify.Service{Store: p.DB.Notifications(), Vault: p.DB, Keyring: v.Keyring, Guard: guard, Clock: clock},
 			Metrics:       &projection.Service{Reader: p.DB.Projection(), Clock: clock},
 		},
-		Ready: p.DB.Ready, Version: version, Log: p.Log,
+		Ready: ready(p), Version: version, Log: p.Log,
 	})
 	if err != nil {
 		return nil, err

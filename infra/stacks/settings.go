@@ -193,7 +193,7 @@ func (s Settings) digest() (string, error) {
 	text, err := os.ReadFile(s.ImageDigest)
 	digest := strings.TrimSpace(string(text))
 	if err != nil || !strings.HasPrefix(digest, "sha256:") {
-		return "", fmt.Errorf("fargate: there is no digest of the task's image in %s; build it with: make functions (or set fargate to false)", s.ImageDigest)
+		return "", fmt.Errorf("fargate: there is no digest of the task's image in %s; build it with: make image (or set fargate to false)", s.ImageDigest)
 	}
 	return digest, nil
 }

@@ -40,7 +40,7 @@ func TestSettingsThatCannotWork(t *testing.T) {
 	t.Run("no digest", func(t *testing.T) {
 		empty := t.TempDir()
 		_, err := synthesize(&stacks.Settings{}, empty)
-		require.ErrorContains(t, err, "make functions")
+		require.ErrorContains(t, err, "make image")
 	})
 	t.Run("no zips", func(t *testing.T) {
 		empty := t.TempDir()

@@ -149,7 +149,7 @@ func (f *Fargate) validate() error {
 	}
 	switch {
 	case f.Image == "" && f.TaskDefinition == "":
-		wrong("the image's digest is missing; build it with: make functions")
+		wrong("the image's digest is missing; build it with: make image")
 	case f.Image != "" && f.TaskDefinition != "":
 		wrong("give an image or a task definition, not both")
 	case f.Image != "" && !strings.Contains(f.Image, "@sha256:"):

@@ -43,7 +43,7 @@ func TestPropertiesThatCannotWork(t *testing.T) {
 		"short worker":         {func(p *Props) { p.WorkerTimeout = time.Second }, "at least 15 s"},
 		"small worker":         {func(p *Props) { p.WorkerMemory = 128 }, "512 to 10240"},
 		"SMTP password":        {func(p *Props) { p.SMTPURL = "smtps://u:hush@h" }, "SMTP URL: it has a password"},
-		"fargate without task": {func(p *Props) { p.Fargate = &Fargate{Cluster: "c", Subnets: []string{"s"}} }, "make functions"},
+		"fargate without task": {func(p *Props) { p.Fargate = &Fargate{Cluster: "c", Subnets: []string{"s"}} }, "make image"},
 		"image by tag": {func(p *Props) {
 			p.Fargate = &Fargate{Cluster: "c", Subnets: []string{"s"}, Image: "r:latest", Repository: "r"}
 		}, "not named by digest"},

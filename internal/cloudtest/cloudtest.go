@@ -171,6 +171,16 @@ func (i *Installation) Query(database, sql string, into any, args ...any) {
 	require.NoError(i.t, conn.QueryRow(i.t.Context(), sql, args...).Scan(into))
 }
 
+// Exec runs a statement in a database.
+func (i *Installation) Exec(database, sql string) {
+	i.t.Helper()
+	conn, err := pgx.Connect(i.t.Context(), database)
+	require.NoError(i.t, err)
+	defer func() { _ = conn.Close(context.WithoutCancel(i.t.Context())) }()
+	_, err = conn.Exec(i.t.Context(), sql)
+	require.NoError(i.t, err)
+}
+
 // Invocation is the context of an invocation that may take so long.
 func (i *Installation) Invocation(timeout time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(i.t.Context(), timeout)

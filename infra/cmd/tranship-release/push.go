@@ -54,7 +54,7 @@ func pushTo(repository, folder string, options ...remote.Option) error {
 func imageOf(folder string) (v1.Image, error) {
 	path, err := layout.FromPath(folder)
 	if err != nil {
-		return nil, fmt.Errorf("read the image %s (make functions builds it): %w", folder, err)
+		return nil, fmt.Errorf("read the image %s (make image builds it): %w", folder, err)
 	}
 	index, err := path.ImageIndex()
 	if err != nil {

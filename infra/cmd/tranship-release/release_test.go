@@ -43,7 +43,7 @@ func TestPushIsByDigestAndMayBeRepeated(t *testing.T) {
 
 	require.NoError(t, path.AppendImage(image))
 	require.ErrorContains(t, pushTo(repository, folder), "2 images, not one")
-	require.ErrorContains(t, pushTo(repository, filepath.Join(folder, "none")), "make functions")
+	require.ErrorContains(t, pushTo(repository, filepath.Join(folder, "none")), "make image")
 }
 
 // lambdaServer answers for Lambda: the function is active, and answers with a body.
