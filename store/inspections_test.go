@@ -135,11 +135,11 @@ func TestInspectionsBeginElsewhere(t *testing.T) {
 	require.Equal(t, append(want, want...), asked.refs)
 
 	worker := &inspections.Worker{Store: s.d, Executor: looked{}, Clock: &handClock{}, Log: slog.New(slog.DiscardHandler)}
-	done, err := worker.Look(ctx, inspections.Ref{Organization: newOrganization(t, s.d, "b"), ID: made.ID})
+	done, err := worker.LookFor(ctx, inspections.Ref{Organization: newOrganization(t, s.d, "b"), ID: made.ID}, time.Minute)
 	require.NoError(t, err)
 	require.False(t, done, "it is another organization's")
 	for i := range 2 {
-		done, err := worker.Look(ctx, want[0])
+		done, err := worker.LookFor(ctx, want[0], time.Minute)
 		require.NoError(t, err)
 		require.Equal(t, i == 0, done, "asked twice, executed once")
 	}

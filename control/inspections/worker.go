@@ -61,7 +61,7 @@ func (w *Worker) Run(ctx context.Context) (time.Time, error) {
 			break
 		}
 		w.work.Go(func() {
-			w.look(ctx, *c)
+			w.look(ctx, *c, cmp.Or(w.Limit, Limit))
 			w.give()
 			if w.Done != nil {
 				w.Done()
@@ -74,9 +74,9 @@ func (w *Worker) Run(ctx context.Context) (time.Time, error) {
 	return w.Clock.Now().Add(next), nil
 }
 
-// Look executes one inspection and returns when it is over; false: somebody else
-// has it, or it is over already.
-func (w *Worker) Look(ctx context.Context, r Ref) (bool, error) {
+// LookFor executes one inspection, for at most so long, and returns when it is over;
+// false: somebody else has it, or it is over already.
+func (w *Worker) LookFor(ctx context.Context, r Ref, limit time.Duration) (bool, error) {
 	c, err := w.Store.ClaimInspectionOf(ctx, r.Organization, r.ID, w.lease())
 	if err != nil {
 		return false, fmt.Errorf("claim inspection %s: %w", r.ID, err)
@@ -84,7 +84,7 @@ func (w *Worker) Look(ctx context.Context, r Ref) (bool, error) {
 	if c == nil {
 		return false, nil
 	}
-	w.look(ctx, *c)
+	w.look(ctx, *c, limit)
 	return true, nil
 }
 
@@ -111,8 +111,8 @@ func (w *Worker) give() {
 }
 
 // look executes one inspection and stores its outcome.
-func (w *Worker) look(ctx context.Context, c Claimed) {
-	bounded, cancel := context.WithTimeout(ctx, cmp.Or(w.Limit, Limit))
+func (w *Worker) look(ctx context.Context, c Claimed, limit time.Duration) {
+	bounded, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	kept := make(chan struct{})
 	go func() {

@@ -80,7 +80,7 @@ func wire(ctx context.Context, p *plane.Plane) (*handler, error) {
 		Services: server.Services{
 			Access: who, Connectors: specs, Connections: drafts, Runs: p.Runs,
 			Secrets:   &secrets.Service{Store: p.DB, Keyring: v.Keyring},
-			Pipelines: &pipelines.Service{Store: p.DB, Connections: p.DB, Catalog: specs, Drafts: drafts, Secrets: v.Secrets, Cursors: p.DB},
+			Pipelines: &pipelines.Service{Store: p.DB, Connections: p.DB, Catalog: specs, Drafts: drafts, Secrets: v.Secrets, Cursors: p.DB, Platform: p.Platform},
 			Inspections: &inspections.Service{Store: p.DB, Connections: p.DB, Pipelines: p.DB, Catalog: specs,
 				Starter: invoke.NewInspections(p.AWS, p.Env.Need("TRANSHIP_INSPECT_FUNCTION"), p.Log)},
 			Schedules:     &schedules.Service{Store: p.DB.Schedules(), Scheduler: p.Calendar(), Clock: clock},

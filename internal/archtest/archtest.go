@@ -67,7 +67,7 @@ var rooms = []room{
 	{name: "internal/compose/serve", may: append(below(), "internal/compose/*"), testsMay: append([]string{"api/client"}, forTests...)},
 	// Parts of the functions; each links what it imports, so they are many packages.
 	{name: "internal/compose/cloud", may: append(below(), "internal/compose/*"), testsMay: append([]string{"localstack/rig"}, forTests...)},
-	{name: "functions/*", may: append(below(), "internal/compose/*", "internal/compose/cloud"), testsMay: append([]string{"api/client", "localstack/rig", "internal/cloudtest"}, forTests...)},
+	{name: "functions/*", may: append(below(), "internal/compose/*", "internal/compose/cloud"), testsMay: append([]string{"api/client", "localstack/rig", "localstack/ecs", "internal/cloudtest"}, forTests...)},
 	// An installation on emulated AWS for the tests of functions.
 	{name: "internal/cloudtest", may: []string{"*"}},
 	{name: "localstack", may: []string{"localstack/rig", "localstack/ecs", "events", "api/client", "internal/embedpg", "internal/pgtest"}, testsMay: forTests},

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
@@ -18,6 +19,8 @@ const (
 	mostAtOnce = 10
 	// maxBytes is below the 256 KiB that every queue takes, with room for attributes.
 	maxBytes = 240 << 10
+	// maxDelay is in seconds.
+	maxDelay = 900
 )
 
 // Queue is one queue.
@@ -37,6 +40,8 @@ type Message struct {
 	Group string
 	// Once is the id by which a FIFO queue drops a repetition within 5 minutes.
 	Once string
+	// Delay holds it back, in whole seconds and at most 15 min; not in a FIFO queue.
+	Delay time.Duration
 	// Reason goes along as an attribute; empty: none.
 	Reason string
 }
@@ -71,6 +76,9 @@ func (q *Queue) send(ctx context.Context, messages []Message) error {
 		e := types.SendMessageBatchRequestEntry{Id: aws.String(strconv.Itoa(i)), MessageBody: &m.Body}
 		if m.Group != "" {
 			e.MessageGroupId = &m.Group
+		}
+		if m.Delay > 0 {
+			e.DelaySeconds = int32(min((m.Delay+time.Second-1)/time.Second, maxDelay))
 		}
 		if m.Once != "" {
 			e.MessageDeduplicationId = &m.Once

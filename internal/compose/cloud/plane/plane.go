@@ -17,6 +17,7 @@ import (
 
 	"github.com/tranship-io/tranship/control"
 	"github.com/tranship-io/tranship/control/dispatch"
+	"github.com/tranship-io/tranship/control/notify"
 	"github.com/tranship-io/tranship/control/operations"
 	"github.com/tranship-io/tranship/control/projection"
 	"github.com/tranship-io/tranship/control/runs"
@@ -38,6 +39,10 @@ type Plane struct {
 	Firing     *schedules.Firing
 	Dispatcher *dispatch.Dispatcher
 	Facts      *projection.Forwarder
+	// Deliveries passes on what is to be told; nil in functions without their queue.
+	Deliveries *notify.Forwarder
+	// Platform is what attempts can run on.
+	Platform dispatch.Platform
 	// Operations are the effects that this function can do.
 	Operations *operations.Runner
 
@@ -63,7 +68,7 @@ func (b buffer) Free() int { return int(b) }
 // Open reads the environment of a function that makes work or does it.
 func Open(ctx context.Context, f *cloud.Function, connections int32) (*Plane, error) {
 	p := &Plane{Function: f, hints: map[store.Hint]bool{}, woken: make(chan struct{}, 1)}
-	attempts, facts := f.Env.Need("TRANSHIP_ATTEMPTS_QUEUE"), f.Env.Need("TRANSHIP_FACTS_QUEUE")
+	facts := f.Env.Need("TRANSHIP_FACTS_QUEUE")
 	group, name := f.Env.Need("TRANSHIP_SCHEDULE_GROUP"), f.Env.Need("TRANSHIP_SWEEP_SCHEDULE")
 	running := f.Env.Int("TRANSHIP_MAX_RUNNING", 64)
 	p.Lease = f.Env.Duration("TRANSHIP_LEASE", time.Minute)
@@ -71,14 +76,18 @@ func Open(ctx context.Context, f *cloud.Function, connections int32) (*Plane, er
 	if p.DB, err = database.Open(ctx, f, database.Options{Connections: connections, Switch: sweepswitch.New(f.AWS, group, name), Hints: p.hint}); err != nil {
 		return nil, err
 	}
-	p.Runs = &runs.Service{Store: p.DB, Pipelines: intake.Compiler{Store: p.DB}, Waiter: waiter{}, Clock: control.SystemClock{}, MaxWait: maxWait}
+	p.Platform = p.platform()
+	p.Runs = &runs.Service{Store: p.DB, Pipelines: intake.Compiler{Store: p.DB, Platform: p.Platform}, Waiter: waiter{}, Clock: control.SystemClock{}, MaxWait: maxWait}
 	p.Firing = &schedules.Firing{Ledger: p.DB.Schedules(), Intake: intake.Schedules{Runs: p.Runs}, Log: f.Log}
 	p.Dispatcher = &dispatch.Dispatcher{
-		Store: p.DB, Queue: queue.Commands{Queue: queue.New(f.AWS, attempts)}, Compute: admitted,
-		Admission: dispatch.Admission{PerOrganization: running, Expiry: p.Lease},
+		Store: p.DB, Queue: p.commands(p.Platform.Fargate), Compute: admitted,
+		Admission: dispatch.Admission{PerOrganization: running, Expiry: p.Lease, Platform: p.Platform},
 	}
 	p.Operations = &operations.Runner{Store: p.DB, Effects: map[string]operations.Effect{}, Clock: control.SystemClock{}, Log: f.Log}
 	p.Facts = &projection.Forwarder{Facts: p.DB.Projection(), Queue: queue.Facts{Queue: queue.New(f.AWS, facts)}}
+	if url := f.Env.Get("TRANSHIP_DELIVERIES_QUEUE", ""); url != "" {
+		p.Deliveries = &notify.Forwarder{Ledger: p.DB.Notifications(), Queue: queue.Deliveries{Queue: queue.New(f.AWS, url)}, Clock: control.SystemClock{}}
+	}
 	return p, nil
 }
 
@@ -117,7 +126,7 @@ func (p *Plane) After(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), afterTime)
 	defer cancel()
 	var errs []error
-	dispatching := false
+	dispatching, telling := false, false
 	told := map[uuid.UUID]bool{}
 	for h := range p.take() {
 		switch h.Kind {
@@ -128,11 +137,17 @@ func (p *Plane) After(ctx context.Context) error {
 				told[h.Object] = true
 				errs = append(errs, p.Facts.Forward(ctx, projection.RunRef{Organization: h.Organization, Run: h.Object}))
 			}
-		case store.HintArmed, store.HintDesired, store.HintSchedule, store.HintDelivery:
+		case store.HintDelivery:
+			telling = p.Deliveries != nil
+		case store.HintArmed, store.HintDesired, store.HintSchedule:
 		}
 	}
 	if dispatching {
 		errs = append(errs, p.Dispatch(ctx))
+	}
+	if telling {
+		_, err := p.Deliveries.Run(ctx)
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
