@@ -128,11 +128,12 @@ func pairs(env map[string]string) []any {
 	return out
 }
 
-func (t *Tranship) watchTasks() []awsiam.PolicyStatement {
+// runTasks lets a function start, look at and end tasks, if there are any.
+func (t *Tranship) runTasks() []awsiam.PolicyStatement {
 	if t.tasks == nil {
 		return nil
 	}
-	return one(t.names.watchTasks(t.tasks))
+	return t.names.runTasks(t.tasks)
 }
 
 // tellTasks lets the sweep know when a task has stopped. The event may come twice

@@ -29,6 +29,8 @@ func (t *Tranship) functionSpecs() []functionSpec {
 			"TRANSHIP_SCHEDULE_GROUP":   n.name,
 			"TRANSHIP_SCHEDULE_ROLE":    role,
 			"TRANSHIP_COMPILE_FUNCTION": n.function("compile"),
+			// Firings that could not be delivered are kept where those of our own schedules are.
+			"TRANSHIP_SCHEDULE_DEAD_LETTERS": *t.queues.scheduled.QueueArn(),
 		}
 		commands = merge(t.commandQueues(), t.queueEnv("TRANSHIP_FACTS_QUEUE", "facts.fifo"))
 		inspects = map[string]string{"TRANSHIP_INSPECT_FUNCTION": n.function("inspect")}
@@ -69,9 +71,10 @@ func (t *Tranship) functionSpecs() []functionSpec {
 		},
 		{
 			name: "deliver", description: "Sends notifications", timeout: deliverTimeout, memory: 256, database: true, loop: true,
-			env: merge(keyEnv, webhooks, optional("TRANSHIP_SMTP_URL", p.SMTPURL), optional("TRANSHIP_SMTP_FROM", p.SMTPFrom),
+			env: merge(sweepOf, keyEnv, webhooks, optional("TRANSHIP_SMTP_URL", p.SMTPURL), optional("TRANSHIP_SMTP_FROM", p.SMTPFrom),
 				t.queueEnv("TRANSHIP_DELIVERIES_QUEUE", "deliveries"), t.queueEnv("TRANSHIP_DEAD_QUEUE", "deliveries-dead")),
-			grants: grants(one(n.receive("deliveries"), n.send("deliveries", "deliveries-dead"), n.unwrapSecrets(key), n.readSecrets())),
+			grants: grants(one(n.receive("deliveries"), n.send("deliveries", "deliveries-dead"), n.unwrapSecrets(key), n.readSecrets()),
+				n.switchSweep(role)),
 		},
 		{
 			name: "sweep", description: "Does what nobody did: lost leases, offers, facts, schedules", timeout: sweepTimeout, memory: 256,
@@ -79,7 +82,7 @@ func (t *Tranship) functionSpecs() []functionSpec {
 			env: merge(sweepOf, calendar, commands, t.limits(), t.tasks.env(), inspects,
 				map[string]string{"TRANSHIP_SWEEP_FUNCTION": n.function("sweep")}, t.queueEnv("TRANSHIP_DELIVERIES_QUEUE", "deliveries")),
 			grants: grants(one(n.receive("attempts-dead"), dispatches("deliveries"), n.listSchedules(), n.invoke("inspect")),
-				n.keepSchedules(role), t.watchTasks()),
+				n.keepSchedules(role), t.runTasks()),
 		},
 		{
 			name: "inspect", description: "Tests connections, discovers, validates", timeout: 15 * time.Minute, memory: 512,
@@ -100,8 +103,8 @@ func (t *Tranship) functionSpecs() []functionSpec {
 	if t.tasks != nil {
 		specs = append(specs, functionSpec{
 			name: "dispatch", description: "Runs attempts as Fargate tasks", timeout: dispatchTimeout, memory: 256, database: true, loop: true,
-			env:    merge(commands, t.limits(), t.tasks.env(), t.queueEnv("TRANSHIP_DEAD_QUEUE", "tasks-dead")),
-			grants: grants(one(n.receive("tasks"), dispatches("tasks-dead")), n.runTasks(t.tasks)),
+			env:    merge(sweepOf, commands, t.limits(), t.tasks.env(), t.queueEnv("TRANSHIP_DEAD_QUEUE", "tasks-dead")),
+			grants: grants(one(n.receive("tasks"), dispatches("tasks-dead")), t.runTasks(), n.switchSweep(role)),
 		})
 	}
 	return specs

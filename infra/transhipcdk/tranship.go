@@ -142,5 +142,7 @@ func (t *Tranship) limits() map[string]string {
 	return map[string]string{
 		"TRANSHIP_MAX_RUNNING": strconv.Itoa(t.props.MaxRunning),
 		"TRANSHIP_LEASE":       t.props.Lease.String(),
+		// Beyond this, auto chooses a container.
+		"TRANSHIP_WORKER_MEMORY": strconv.Itoa(t.props.WorkerMemory),
 	}
 }

@@ -12,6 +12,7 @@ import (
 func (p *Plane) Calendar() *schedules.Mirror {
 	m := &schedules.Mirror{Wakes: p.DB.Schedules(), Runner: p.Operations, Now: time.Now, Platform: schedulegroup.New(p.AWS, schedulegroup.Config{
 		Group: p.Env.Need("TRANSHIP_SCHEDULE_GROUP"), Role: p.Env.Need("TRANSHIP_SCHEDULE_ROLE"), Function: p.Env.Need("TRANSHIP_COMPILE_FUNCTION"),
+		DeadLetters: p.Env.Get("TRANSHIP_SCHEDULE_DEAD_LETTERS", ""),
 	})}
 	p.Operations.Effects[schedules.KindMoved] = m
 	return m
@@ -21,5 +22,6 @@ func (p *Plane) Calendar() *schedules.Mirror {
 func (p *Plane) Alarm() *schedulegroup.Bell {
 	return schedulegroup.NewBell(p.AWS, schedulegroup.Config{
 		Group: p.Env.Need("TRANSHIP_SCHEDULE_GROUP"), Role: p.Env.Need("TRANSHIP_SCHEDULE_ROLE"), Function: p.Env.Need("TRANSHIP_SWEEP_FUNCTION"),
+		DeadLetters: p.Env.Get("TRANSHIP_SCHEDULE_DEAD_LETTERS", ""),
 	}, p.Installation+"-alarm")
 }
