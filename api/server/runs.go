@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/google/uuid"
@@ -136,7 +137,23 @@ func (o *operations) ListFacts(ctx context.Context, r rest.ListFactsRequestObjec
 		}
 		out.Next = &last
 	}
-	return rest.ListFacts200JSONResponse(out), nil
+	answer := rest.ListFacts200JSONResponse(out)
+	if len(facts) == 0 && !over && o.factsPause > 0 {
+		return restResponse{answer, seconds(o.factsPause)}, nil
+	}
+	return answer, nil
+}
+
+// restResponse asks the caller to rest before it asks again.
+type restResponse struct {
+	rest.ListFacts200JSONResponse
+	seconds int
+}
+
+// VisitListFactsResponse implements [rest.ListFactsResponseObject].
+func (r restResponse) VisitListFactsResponse(w http.ResponseWriter) error {
+	w.Header().Set("Retry-After", strconv.Itoa(r.seconds))
+	return r.ListFacts200JSONResponse.VisitListFactsResponse(w)
 }
 
 // ListRunResources lists a run's resources.

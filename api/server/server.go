@@ -39,6 +39,9 @@ type Config struct {
 	// Ready returns an error until the database is migrated and bootstrapped; nil:
 	// always ready.
 	Ready func(ctx context.Context) error
+	// FactsPause is how long a caller is asked to rest (Retry-After) who waited for
+	// facts of a run in vain, where waiting costs something; 0: not at all.
+	FactsPause time.Duration
 	// Version is the program's, for /healthz.
 	Version string
 	// MaxBody bounds a request's body in bytes; 0: 2 MiB.
@@ -106,7 +109,8 @@ type Handler struct {
 // operations implements the generated interface, one file for each tag.
 type operations struct {
 	Services
-	version string
+	version    string
+	factsPause time.Duration
 }
 
 var _ rest.StrictServerInterface = (*operations)(nil)
@@ -140,7 +144,7 @@ func New(config Config) (*Handler, error) {
 	fail := func(w http.ResponseWriter, r *http.Request, err error) { h.fail(w, r, err) }
 	unreadable := func(w http.ResponseWriter, r *http.Request, err error) { h.fail(w, r, &requestError{err}) }
 	strict := rest.NewStrictHandlerWithOptions(
-		&operations{Services: config.Services, version: config.Version},
+		&operations{Services: config.Services, version: config.Version, factsPause: config.FactsPause},
 		[]rest.StrictMiddlewareFunc{h.finish},
 		rest.StrictHTTPServerOptions{RequestErrorHandlerFunc: unreadable, ResponseErrorHandlerFunc: fail},
 	)

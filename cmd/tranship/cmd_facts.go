@@ -60,7 +60,8 @@ func (a *app) followFacts(ctx context.Context, c *client.Client, run uuid.UUID, 
 				wait = "0s"
 			}
 		}
-		list, _, err := fetch[client.FactList](c.ListFacts(ctx, run, &client.ListFactsParams{After: &after, Wait: &wait, Limit: &limit}))
+		resp, err := c.ListFacts(ctx, run, &client.ListFactsParams{After: &after, Wait: &wait, Limit: &limit})
+		list, _, err := fetch[client.FactList](resp, err)
 		if err != nil {
 			return err
 		}
@@ -76,6 +77,10 @@ func (a *app) followFacts(ctx context.Context, c *client.Client, run uuid.UUID, 
 		case len(list.Items) > 0:
 		case !f.follow, state == client.RunStatePaused:
 			return nil
+		default:
+			if err := pauseFor(ctx, restOf(resp)); err != nil {
+				return err
+			}
 		}
 	}
 }

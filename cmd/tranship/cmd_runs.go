@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -393,13 +394,14 @@ func (a *app) awaitRun(ctx context.Context, c *client.Client, run client.Run, te
 		case client.RunStateCompleted, client.RunStateFailed, client.RunStateCanceled, client.RunStatePaused:
 			return now, nil
 		}
-		list, _, err := fetch[client.FactList](c.ListFacts(ctx, run.Id, &client.ListFactsParams{After: &after, Wait: &wait}))
+		resp, err := c.ListFacts(ctx, run.Id, &client.ListFactsParams{After: &after, Wait: &wait})
+		list, _, err := fetch[client.FactList](resp, err)
 		if err != nil {
 			return run, err
 		}
 		if len(list.Items) > 0 {
 			after = list.Items[len(list.Items)-1].Number
-		} else if err := pauseFor(ctx, 200*time.Millisecond); err != nil {
+		} else if err := pauseFor(ctx, max(restOf(resp), 200*time.Millisecond)); err != nil {
 			return run, err
 		}
 	}
@@ -412,6 +414,15 @@ func pauseFor(ctx context.Context, d time.Duration) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// restOf is how long the server wants a caller to rest who waited in vain.
+func restOf(resp *http.Response) time.Duration {
+	s, err := strconv.Atoi(resp.Header.Get("Retry-After"))
+	if err != nil || s < 0 {
+		return 0
+	}
+	return time.Duration(s) * time.Second
 }
 
 // receiptOfRemote returns a run's receipt; nil if it has none.

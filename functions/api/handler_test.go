@@ -33,10 +33,12 @@ func TestARequestMakesWork(t *testing.T) {
 	require.NoError(t, f.Env.Err())
 
 	var key string
+	var last events.APIGatewayProxyResponse
 	call := func(method, path, body string, into any) int {
 		answer, err := h.handle(i.Invocation(29*time.Second), events.APIGatewayProxyRequest{HTTPMethod: method, Path: path, Body: body,
 			Headers: map[string]string{"Authorization": "Bearer " + key, "Content-Type": "application/json"}})
 		require.NoError(t, err)
+		last = answer
 		t.Log(method, path, answer.StatusCode, answer.Body)
 		if into != nil {
 			require.NoError(t, json.Unmarshal([]byte(answer.Body), into))
@@ -60,13 +62,16 @@ func TestARequestMakesWork(t *testing.T) {
 	require.Len(t, i.Receive("TRANSHIP_ATTEMPTS_QUEUE").Records, 1)
 	require.Len(t, i.Receive("TRANSHIP_FACTS_QUEUE").Records, 1)
 	require.Equal(t, http.StatusOK, call("GET", "/v1/runs/"+list.Items[0].ID+"/facts", "", nil))
+	require.Empty(t, last.MultiValueHeaders["Retry-After"])
+	began := time.Now()
+	waits := events.APIGatewayProxyRequest{HTTPMethod: "GET", Path: "/v1/runs/" + list.Items[0].ID + "/facts", QueryStringParameters: map[string]string{"after": "1", "wait": "20s"},
+		Headers: map[string]string{"Authorization": "Bearer " + key}}
+	last, err = h.handle(i.Invocation(29*time.Second), waits)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, last.StatusCode)
+	require.Equal(t, []string{"2"}, last.MultiValueHeaders["Retry-After"], "who waited in vain rests, since waiting is billed")
+	require.GreaterOrEqual(t, time.Since(began), 5*time.Second)
 
-	var who struct {
-		Key struct {
-			ID string `json:"id"`
-		} `json:"key"`
-	}
-	call("GET", "/v1/whoami", "", &who)
 	var keys struct {
 		Items []struct {
 			ID string `json:"id"`

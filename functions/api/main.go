@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/aws/aws-lambda-go/events"
 
@@ -26,6 +27,10 @@ import (
 	"github.com/tranship-io/tranship/internal/compose/cloud/plane"
 	"github.com/tranship-io/tranship/internal/compose/cloud/vault"
 )
+
+// factsPause is between two requests that wait for a run's facts: a wait of 5 s is
+// billed, so that one after the other would be a function that always runs.
+const factsPause = 2 * time.Second
 
 // version is set by the build.
 var version = "dev"
@@ -87,7 +92,7 @@ func wire(ctx context.Context, p *plane.Plane) (*handler, error) {
 			Notifications: &notify.Service{Store: p.DB.Notifications(), Vault: p.DB, Keyring: v.Keyring, Guard: guard, Clock: clock},
 			Metrics:       &projection.Service{Reader: p.DB.Projection(), Clock: clock},
 		},
-		Ready: ready(p), Version: version, Log: p.Log,
+		Ready: ready(p), FactsPause: factsPause, Version: version, Log: p.Log,
 	})
 	if err != nil {
 		return nil, err
