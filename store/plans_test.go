@@ -1,7 +1,9 @@
 package store
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -11,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -44,7 +47,11 @@ func queryTexts(t *testing.T) map[string]string {
 
 // largeTables grow with what an installation does; fillForPlans fills them, so
 // that the planner has a choice.
-var largeTables = []string{"runs", "facts", "splits", "resources", "slots", "fact_relays", "audit_log", "idempotency"}
+var largeTables = []string{
+	"runs", "facts", "splits", "resources", "slots", "fact_relays", "audit_log", "idempotency",
+	"run_history", "run_resources", "run_costs", "metrics_hourly", "metrics_durations",
+	"schedule_occurrences", "notification_deliveries", "notification_attempts", "inspections",
+}
 
 // wholeOrganization are queries about all of an organization's rows in a large
 // table, and why that is so.
@@ -69,14 +76,10 @@ func TestQueriesUseIndexes(t *testing.T) {
 	d := newDB(t)
 	conn := superuser(t, d)
 	ctx := t.Context()
-	var version int
-	require.NoError(t, conn.QueryRow(ctx, `SELECT current_setting('server_version_num')::int`).Scan(&version))
-	if version < 160000 {
-		// EXPLAIN (GENERIC_PLAN) is from 16 on; the default version has it.
-		return
-	}
 	fillForPlans(t, d)
-	for _, sql := range []string{`SET enable_seqscan = off`, `SELECT set_config('tranship.organization', (SELECT id::text FROM organizations LIMIT 1), false)`} {
+	// Plans for any values: parameters stay unknown, as EXPLAIN (GENERIC_PLAN), which
+	// is from 16 on only, would leave them.
+	for _, sql := range []string{`SET enable_seqscan = off`, `SET plan_cache_mode = force_generic_plan`, `SELECT set_config('tranship.organization', (SELECT id::text FROM organizations LIMIT 1), false)`} {
 		_, err := conn.Exec(ctx, sql)
 		require.NoError(t, err)
 	}
@@ -100,10 +103,8 @@ func TestQueriesUseIndexes(t *testing.T) {
 		for _, role := range roles {
 			_, err := conn.Exec(ctx, "SET ROLE "+role)
 			require.NoError(t, err)
-			// The simple protocol: parameters stay as they are written.
-			result, err := conn.PgConn().Exec(ctx, "EXPLAIN (GENERIC_PLAN, FORMAT JSON) "+text).ReadAll()
-			if err == nil {
-				body, errs = result[0].Rows[0][0], nil
+			if body, err = explain(ctx, conn, text); err == nil {
+				errs = nil
 				break
 			}
 			errs = append(errs, err)
@@ -121,6 +122,25 @@ func TestQueriesUseIndexes(t *testing.T) {
 		}
 	}
 	require.Greater(t, explained, 150)
+}
+
+// explain returns the plan of a query for any values of its parameters, on every
+// version of the server.
+func explain(ctx context.Context, conn *pgx.Conn, text string) (plan []byte, err error) {
+	s, err := conn.Prepare(ctx, "explained", text)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, conn.Deallocate(ctx, "explained")) }()
+	values := ""
+	if n := len(s.ParamOIDs); n > 0 {
+		values = "(" + strings.TrimSuffix(strings.Repeat("NULL, ", n), ", ") + ")"
+	}
+	result, err := conn.PgConn().Exec(ctx, "EXPLAIN (FORMAT JSON) EXECUTE explained"+values).ReadAll()
+	if err != nil {
+		return nil, err
+	}
+	return result[0].Rows[0][0], nil
 }
 
 // planProblems finds what a plan reads without the help of an index; cut: only
@@ -170,6 +190,23 @@ func fillForPlans(t *testing.T, d *DB) {
 		`INSERT INTO fact_relays (organization, run, first, last) SELECT organization, id, 1, 4 FROM runs`,
 		`INSERT INTO audit_log (organization, id, actor_kind, actor_name, actor_role, request_id, action, kind) SELECT organization, id, 'system', '', '', '', 'x', 'x' FROM runs`,
 		`INSERT INTO idempotency (organization, key, kind, hash, object) SELECT organization, id::text, 'x', 'x', id FROM runs`,
+		`INSERT INTO run_history (organization, run, pipeline, pipeline_name, route_key, version, created_at, state, started_at, ended_at)
+			SELECT organization, id, pipeline, pipeline_name, '', 'v', created_at, state, created_at, CASE WHEN state <> 'running' THEN created_at END FROM runs`,
+		`INSERT INTO run_resources SELECT organization, run, name, 'completed', 't', 'full', 'append', 1, 1, 1, 1, 0, 0, 0, 1, '', now(), now(), '{}' FROM resources`,
+		`INSERT INTO run_costs SELECT organization, id, pipeline, created_at, 1, 1, 1 FROM runs`,
+		`INSERT INTO metrics_hourly SELECT DISTINCT organization, date_trunc('hour', created_at), pipeline, 's', 'd', r, 'completed', 1, 1, 1, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1
+			FROM runs, unnest('{"", a, b}'::text[]) r`,
+		`INSERT INTO metrics_durations SELECT organization, hour, pipeline, source, sink, resource, status, n, 1 FROM metrics_hourly, generate_series(1, 2) n`,
+		`INSERT INTO schedules (organization, id, name, pipeline, cron, time_zone, jitter_seconds, overlap, catch_up, catch_up_limit, options, state)
+			SELECT organization, id, pipeline, id, '@daily', 'UTC', 0, 'skip', 'none', 1, '{}', 'paused' FROM routes`,
+		`INSERT INTO schedule_occurrences (organization, schedule, instant, pipeline, state, concluded_at)
+			SELECT organization, id, now() - n * interval '1 hour', id, 'fired', now() FROM routes, generate_series(1, 25) n`,
+		`INSERT INTO notification_rules (organization, id, name, events, channel) SELECT organization, id, pipeline, '{run.failed}', 'email' FROM routes`,
+		`INSERT INTO notification_deliveries (organization, id, rule, event, event_key, pipeline, run, channel, state, payload, sent_at)
+			SELECT organization, id, pipeline, 'run.failed', id::text, pipeline, id, 'email', 'sent', '{}', now() FROM runs`,
+		`INSERT INTO notification_attempts SELECT organization, id, 1, 1, now(), 200, '', 1 FROM notification_deliveries`,
+		`INSERT INTO inspections (organization, id, kind, connection, state, expires_at, ended_at, started_at, created_at)
+			SELECT organization, id, 'test', pipeline, 'succeeded', now() + interval '1 hour', now(), now(), created_at FROM runs`,
 		`ANALYZE`,
 	} {
 		_, err := conn.Exec(t.Context(), sql)

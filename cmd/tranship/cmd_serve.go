@@ -23,6 +23,7 @@ type serveFlags struct {
 	logFormat                         string
 	oidc                              access.OIDC
 	roles                             map[string]string
+	oidcFile                          string
 	webhookAllow                      []string
 }
 
@@ -62,6 +63,7 @@ for Prometheus.`,
 	fl.StringVar(&f.oidc.OrganizationClaim, "oidc-organization-claim", "", "or the claim that holds that key")
 	fl.StringVar(&f.oidc.RoleClaim, "oidc-role-claim", "", "claim that holds a role or groups; without it admins add members")
 	fl.StringToStringVar(&f.roles, "oidc-role", nil, "role of a value of that claim, such as data-team=operator")
+	fl.StringVar(&f.oidcFile, "oidc-file", "", "or a JSON file with several issuers: a list of issuer, audience, organization or organization_claim, role_claim, roles")
 	fl.IntVar(&f.Workers, "workers", 4, "attempts that live at once in this process; 0: none, API and schedules only")
 	fl.IntVar(&f.MaxRunning, "max-running", 64, "slots of one organization that run at once, over all processes")
 	fl.StringVar(&f.lease, "lease", "60s", "time after which the run of a lost worker goes on elsewhere")
@@ -122,6 +124,16 @@ func (a *app) serve(ctx context.Context, f *serveFlags) error {
 			f.oidc.Roles[value] = control.Role(role)
 		}
 		f.OIDC = []access.OIDC{f.oidc}
+	}
+	if f.oidcFile != "" {
+		if f.oidc.Issuer != "" {
+			return usageError("put the issuer into the file", "--oidc-file and --oidc-issuer cannot be given together")
+		}
+		issuers, err := readIssuers(f.oidcFile)
+		if err != nil {
+			return err
+		}
+		f.OIDC = issuers
 	}
 	options := &slog.HandlerOptions{Level: slog.LevelInfo}
 	if a.verbose {

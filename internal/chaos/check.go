@@ -28,7 +28,7 @@ func (c *chaos) check(ctx context.Context) error {
 	for _, p := range c.pipes {
 		errs = append(errs, c.compare(ctx, target, p))
 	}
-	errs = append(errs, c.atRest(ctx, control))
+	errs = append(errs, c.atRest(ctx, control), c.notified(ctx, control))
 	for _, q := range invariants {
 		var bad int64
 		if err := control.QueryRow(ctx, q.sql).Scan(&bad); err != nil {
@@ -52,6 +52,8 @@ var invariants = []struct{ what, sql string }{
 	{"runs that are not in the read model, or not as they ended", `SELECT count(*) FROM tranship.runs r
 		LEFT JOIN tranship.run_history h ON h.organization = r.organization AND h.run = r.id
 		WHERE h.state IS DISTINCT FROM r.state`},
+	{"runs without exactly one notification in the ledger", `SELECT count(*) FROM tranship.runs r
+		WHERE (SELECT count(*) FROM tranship.notification_deliveries n WHERE n.organization = r.organization AND n.run = r.id) <> 1`},
 	{"facts that were not passed on", `SELECT count(*) FROM tranship.fact_relays`},
 	{"slots that are held", `SELECT count(*) FROM tranship.slots WHERE holder <> ''`},
 	{"offers that are left", `SELECT count(*) FROM tranship.attempt_offers`},

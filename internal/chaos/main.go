@@ -3,7 +3,8 @@
 // and, at random moments, SIGKILL of either process, severed connections, and
 // restarts of both database servers. In the end every run must have completed,
 // no row may be missing or doubled, facts have no gaps, each run is in the read
-// model once, nothing may have been stuck, and everything must be at rest.
+// model once and has one notification in the ledger, which came under its id,
+// nothing may have been stuck, and everything must be at rest.
 package main
 
 import (

@@ -36,6 +36,7 @@ type chaos struct {
 	tally  map[string]int
 	killed []death
 
+	receiver      *receiver
 	control, data *pgtest.Server
 	db            *store.DB
 	actor         control.Actor
@@ -69,6 +70,9 @@ type served struct {
 func (c *chaos) setup(ctx context.Context) error {
 	c.tally = map[string]int{}
 	var err error
+	if c.receiver, err = listen(ctx); err != nil {
+		return err
+	}
 	if c.control, err = pgtest.Start(ctx, pgtest.Config{}); err != nil {
 		return err
 	}
@@ -88,7 +92,10 @@ func (c *chaos) setup(ctx context.Context) error {
 			return err
 		}
 	}
-	return c.makePipelines(ctx)
+	if err := c.makePipelines(ctx); err != nil {
+		return err
+	}
+	return c.makeRule(ctx)
 }
 
 // begin starts a process and waits until it answers.
@@ -106,7 +113,7 @@ func (c *chaos) begin(ctx context.Context, i int) error {
 	// No context: the process outlives the call that starts it.
 	cmd := exec.Command(c.binary, "serve", "--listen", fmt.Sprintf("127.0.0.1:%d", s.port), "--database", c.control.URL("control"),
 		"--folder", c.dir, "--bootstrap-key-file", filepath.Join(c.dir, "key"), "--workers", "6", "--lease", c.lease.String(),
-		"--attempt-time", "20s", "--memory", "64MiB", "--max-running", "200")
+		"--attempt-time", "20s", "--memory", "64MiB", "--max-running", "200", "--webhook-allow", "127.0.0.0/8", "--webhook-http")
 	cmd.Stdout, cmd.Stderr = s.log, s.log
 	if err := cmd.Start(); err != nil {
 		return err
@@ -242,6 +249,9 @@ func (c *chaos) close() {
 	}
 	if c.db != nil {
 		c.db.Close()
+	}
+	if c.receiver != nil {
+		_ = c.receiver.server.Close()
 	}
 	for _, s := range []*pgtest.Server{c.control, c.data} {
 		if s != nil {

@@ -130,9 +130,11 @@ SELECT organization, run, max(last)::bigint AS last FROM (
 
 -- name: UnconfirmedFacts :many
 -- Runs whose facts wait for longer than that, with the range of these.
-SELECT organization, run, min(first)::bigint AS first, max(last)::bigint AS last FROM fact_relays
-WHERE created_at < clock_timestamp() - make_interval(secs => @age::double precision)
-GROUP BY organization, run ORDER BY min(created_at) LIMIT @count;
+SELECT organization, run, min(first)::bigint AS first, max(last)::bigint AS last FROM (
+    SELECT organization, run, first, last, created_at FROM fact_relays
+    WHERE created_at < clock_timestamp() - make_interval(secs => @age::double precision)
+    ORDER BY created_at LIMIT @count
+) r GROUP BY organization, run ORDER BY min(created_at);
 
 -- name: UnconfirmedFactsOfRun :one
 -- The range of a run's facts that wait; 0: none does.

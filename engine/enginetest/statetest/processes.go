@@ -21,7 +21,11 @@ type Machine interface {
 	Kill(t *testing.T, process engine.State)
 }
 
-// RunProcesses runs the tests of States that belong to one machine.
+// RunProcesses runs the tests of States that belong to one machine. They do not fit
+// a State of many machines, such as PostgreSQL's: it knows of another process no
+// more than its lease says, so a dead one's run is free only when that is over, and a
+// live one is not locked out "at once" but fenced by its generation. That such a
+// State does the right thing then is in [Run] (leases) and in the store's own tests.
 func RunProcesses(t *testing.T, open func(t *testing.T) Machine) {
 	t.Helper()
 	for name, test := range processTests {

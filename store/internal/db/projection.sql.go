@@ -262,9 +262,11 @@ func (q *Queries) ResetResources(ctx context.Context, organization uuid.UUID) er
 }
 
 const unconfirmedFacts = `-- name: UnconfirmedFacts :many
-SELECT organization, run, min(first)::bigint AS first, max(last)::bigint AS last FROM fact_relays
-WHERE created_at < clock_timestamp() - make_interval(secs => $1::double precision)
-GROUP BY organization, run ORDER BY min(created_at) LIMIT $2
+SELECT organization, run, min(first)::bigint AS first, max(last)::bigint AS last FROM (
+    SELECT organization, run, first, last, created_at FROM fact_relays
+    WHERE created_at < clock_timestamp() - make_interval(secs => $1::double precision)
+    ORDER BY created_at LIMIT $2
+) r GROUP BY organization, run ORDER BY min(created_at)
 `
 
 type UnconfirmedFactsParams struct {
