@@ -34,7 +34,8 @@ type Settings struct {
 	// Name of the installation. Empty: tranship.
 	Name string `json:"name"`
 	// Profile. Empty: idle.
-	Profile Profile `json:"profile"`
+	Profile      Profile `json:"profile"`
+	Organization string  `json:"organization"`
 	// Functions is the folder of the functions' zips. Empty: dist/functions of the
 	// checkout.
 	Functions string `json:"functions"`
@@ -200,7 +201,7 @@ func (s Settings) digest() (string, error) {
 
 func (s Settings) base(database transhipcdk.Database, network *transhipcdk.Network) transhipcdk.Base {
 	return transhipcdk.Base{
-		Name: s.Name, Functions: s.Functions, Architecture: s.Architecture, Database: database, Network: network,
+		Name: s.Name, Organization: s.Organization, Functions: s.Functions, Architecture: s.Architecture, Database: database, Network: network,
 		LogRetention: s.LogRetention, LogLevel: s.LogLevel, Unreserved: s.Unreserved, Disposable: s.Disposable,
 	}
 }

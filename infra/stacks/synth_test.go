@@ -34,6 +34,12 @@ var variants = map[string]func() *stacks.Settings{
 			ID: "vpc-1", Subnets: []string{"subnet-1", "subnet-2"}, AvailabilityZones: []string{"eu-west-1a", "eu-west-1b"},
 		}}
 	},
+	"everything": func() *stacks.Settings {
+		return &stacks.Settings{
+			OIDC: json.RawMessage(`[{"issuer":"https://id.example"}]`), Webhooks: json.RawMessage(`{"allow_private":true}`),
+			SMTPURL: "smtps://relay.example:465", SMTPFrom: "tranship@example.com",
+		}
+	},
 	"own": ownDatabase,
 	"restored": func() *stacks.Settings {
 		return &stacks.Settings{Profile: stacks.Warm, Network: transhipcdk.Private, Database: &stacks.Database{

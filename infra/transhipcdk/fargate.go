@@ -85,9 +85,10 @@ func (t *Tranship) addTasks() {
 		processor = "X86_64"
 	}
 	env := merge(t.databaseEnv(), t.workerEnv(), map[string]string{
-		"TRANSHIP_NAME":        t.names.name,
-		"TRANSHIP_TASK_MEMORY": strconv.Itoa(f.Memory),
-		"LOG_LEVEL":            t.props.LogLevel,
+		"TRANSHIP_NAME":         t.names.name,
+		"TRANSHIP_ATTEMPT_TIME": f.AttemptTime.String(),
+		"TRANSHIP_TASK_MEMORY":  strconv.Itoa(f.Memory),
+		"LOG_LEVEL":             t.props.LogLevel,
 	})
 	awsecs.NewCfnTaskDefinition(scope, jsii.String("definition"), &awsecs.CfnTaskDefinitionProps{
 		Family:                  jsii.String(t.tasks.family),

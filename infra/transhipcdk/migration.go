@@ -50,6 +50,7 @@ func NewMigration(scope constructs.Construct, id string, base *Base) *Migration 
 		env: map[string]string{
 			"TRANSHIP_SIGNING_PARAMETER":   signing,
 			"TRANSHIP_FIRST_KEY_PARAMETER": first,
+			"TRANSHIP_ORGANIZATION":        props.Organization,
 		},
 		grants:  []awsiam.PolicyStatement{b.names.makeParameters()},
 		retries: jsii.Number(0),

@@ -33,6 +33,9 @@ type Base struct {
 	// Name of the installation, the beginning of every resource's name: lower-case
 	// letters, digits, hyphens, at most 24 bytes. Empty: "tranship".
 	Name string
+	// Organization is the key of the first one, which the migration makes. Empty:
+	// "main".
+	Organization string
 	// Functions is the folder of the functions' zips. Empty: "dist/functions".
 	Functions string
 	// Architecture must be the one that the zips were built for. Empty: ARM64.
@@ -169,4 +172,6 @@ type Fargate struct {
 	// CPU in units of 1/1024 vCPU and Memory in MB, a pair that Fargate knows.
 	// 0: 2048 and 8192.
 	CPU, Memory int
+	// AttemptTime is the longest life of an attempt in a task. 0: 1 h.
+	AttemptTime time.Duration
 }

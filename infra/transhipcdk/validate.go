@@ -21,6 +21,7 @@ var retentions = []int{1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545,
 
 func (b *Base) setDefaults() {
 	setDefault(&b.Name, "tranship")
+	setDefault(&b.Organization, "main")
 	setDefault(&b.Functions, filepath.Join("dist", "functions"))
 	setDefault(&b.Architecture, ARM64)
 	setDefault(&b.LogRetention, 30)
@@ -50,6 +51,7 @@ func (p *Props) setDefaults() {
 		setDefault(&c.Tasks, 64)
 		setDefault(&f.CPU, 2048)
 		setDefault(&f.Memory, 8192)
+		setDefault(&f.AttemptTime, time.Hour)
 	} else {
 		c.Tasks, c.Dispatch = 0, 0
 	}
