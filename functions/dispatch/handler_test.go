@@ -52,8 +52,7 @@ func TestContainers(t *testing.T) {
 	started, err := p.Runs.Start(ctx, actor, runs.StartRequest{Pipeline: "shop"})
 	require.NoError(t, err)
 	id := started.Runs[0].ID
-	var policy string
-	i.Query(i.URL, `UPDATE tranship.runs SET policy = policy || '{"compute":"fargate"}' RETURNING policy::text`, &policy)
+	i.Exec(i.URL, `UPDATE tranship.runs SET policy = policy || '{"compute":"fargate"}'`)
 	require.NoError(t, p.After(ctx))
 	event := i.Receive("TRANSHIP_TASKS_QUEUE")
 	require.Len(t, event.Records, 1)
@@ -67,9 +66,7 @@ func TestContainers(t *testing.T) {
 	}
 	require.Empty(t, reports, "no container was started")
 	require.True(t, i.Sweeping())
-	var moved int
-	i.Query(i.URL, `WITH m AS (UPDATE tranship.operations SET next_at = now() WHERE kind = 'task' RETURNING 1) SELECT count(*) FROM m`, &moved)
-	require.Equal(t, 1, moved)
+	i.Exec(i.URL, `UPDATE tranship.operations SET next_at = now() WHERE kind = 'task'`)
 	shim.SetFaults(ecs.Faults{DieAtStart: 1, EventsTwice: true})
 	_, err = p.Operations.Run(ctx)
 	require.NoError(t, err)

@@ -42,7 +42,7 @@ func wire(ctx context.Context, f *cloud.Function) (*handler, error) {
 			p.Operations,
 			&inspections.Sweeper{Store: p.DB, Starter: invoke.NewInspections(f.AWS, f.Env.Need("TRANSHIP_INSPECT_FUNCTION"), f.Log), Clock: clock},
 			timer.Task("watches", &notify.Watcher{Ledger: p.DB.Notifications()}, clock),
-			p.Deliveries,
+			p.Telling(),
 		},
 	}}
 	if c := p.Containers(); c != nil {
