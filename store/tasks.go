@@ -14,9 +14,13 @@ import (
 
 var _ dispatch.TaskStore = (*DB)(nil)
 
-// taskExpiry is how long a container may take to start, with what is tried before
-// it can be.
-const taskExpiry = 5 * time.Minute
+// startExpiry is how long a container may take from its start to the acceptance of
+// its offer. Before that the admission's expiry counts, so that a lost command is
+// sent again within 3 minutes (invariant 13).
+const (
+	startExpiry = 5 * time.Minute
+	taskExpiry  = 2 * time.Minute
+)
 
 // place chooses where an admitted attempt runs.
 func place(ctx context.Context, tx Tx, c *dispatch.Command, a dispatch.Admission) error {
@@ -64,6 +68,11 @@ func (d *DB) TaskStarted(ctx context.Context, t dispatch.Task) error {
 	return d.Tx(ctx, t.Organization, func(ctx context.Context, tx Tx) error {
 		if err := tx.Q().InsertTask(ctx, db.InsertTaskParams{Run: t.Run, Slot: int32(t.Slot), Number: t.Sent, ID: t.ID}); err != nil {
 			return fmt.Errorf("remember the container of %s: %w", t.Command, err)
+		}
+		err := tx.Q().OfferOn(ctx, db.OfferOnParams{Organization: t.Organization, Run: t.Run, Slot: int32(t.Slot), Number: t.Sent,
+			Compute: dispatch.Fargate, Expiry: startExpiry.Seconds()})
+		if err != nil {
+			return fmt.Errorf("wait for the container of %s: %w", t.Command, err)
 		}
 		return arm(ctx, tx)
 	})

@@ -53,8 +53,8 @@ type Admission struct {
 	PerOrganization int
 	// Expiry is how long a sent command may take to be accepted.
 	Expiry time.Duration
-	// TaskExpiry is that of a command for which a container has to be started first;
-	// 0 means 5 min.
+	// TaskExpiry is that of a command for which a container has to be started first,
+	// until it is; 0 means 2 min.
 	TaskExpiry time.Duration
 	// Platform is what attempts can run on.
 	Platform Platform

@@ -60,7 +60,8 @@ type LiveTask struct {
 type TaskStore interface {
 	// OfferStands tells whether a command's offer still waits for its worker.
 	OfferStands(ctx context.Context, c Command) (bool, error)
-	// TaskStarted remembers one, unless its end is known already.
+	// TaskStarted remembers one, unless its end is known already, and gives its offer
+	// the time that it takes to start.
 	TaskStarted(ctx context.Context, t Task) error
 	// TaskEnded remembers the end of one; what is known already, or older, changes
 	// nothing. If its worker never had the slot's lease, the offer is taken back and
