@@ -279,7 +279,7 @@ func (a *attempt) conclude(ctx context.Context, st *state, res *runner.Result, e
 		p.c.Log.WarnContext(ctx, "give up an offer", "run", a.command.Run, "error", gerr)
 		return Outcome{What: "lost", Err: err}
 	}
-	stopping := false
+	stopping := p.hard.Err() != nil
 	select {
 	case <-p.stop:
 		stopping = true

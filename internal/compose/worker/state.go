@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -120,9 +121,17 @@ func (s *state) Cursor(ctx context.Context, r engine.Route, resource string) (en
 	return c, err
 }
 
+// errEnded: the process had to end in the middle of the attempt, which is no failure
+// of the run. The lease is left to whoever takes it over, and counts an
+// interruption (P24).
+var errEnded = errors.New("the process had to end before a safe position")
+
 // FinishRun implements [engine.RunStore]. A failure that another attempt follows,
 // or that a cancel overtakes, ends this attempt only.
 func (s *state) FinishRun(ctx context.Context, f engine.Fence, end engine.RunEnd) error {
+	if end.State == engine.StateFailed && s.attempt.pool.hard.Err() != nil {
+		return errEnded
+	}
 	if end.State == engine.StateFailed {
 		failure, err := failureIn(end)
 		if err != nil {

@@ -166,24 +166,30 @@ const rest = 500 * time.Millisecond
 // Follow sends facts of a run while it is worked on, until the returned function is
 // called, which waits for that.
 func (p *Plane) Follow(ctx context.Context, r projection.RunRef) (end func()) {
-	ctx, cancel := context.WithCancel(ctx)
+	stop := make(chan struct{})
 	var wait sync.WaitGroup
 	wait.Go(func() {
 		for {
 			select {
 			case <-p.woken:
-			case <-ctx.Done():
+			case <-stop:
 				return
 			}
-			if err := p.Facts.Forward(ctx, r); err != nil && ctx.Err() == nil {
+			// What is being sent when the attempt ends is sent to its end, lest it be sent
+			// twice.
+			if err := p.Facts.Forward(ctx, r); err != nil {
 				// The end of the attempt, or the sweep, sends them.
 				p.Log.WarnContext(ctx, "send facts", "run", r.Run, "error", err)
 			}
-			_ = (control.SystemClock{}).Sleep(ctx, time.Now().Add(rest))
+			select {
+			case <-time.After(rest):
+			case <-stop:
+				return
+			}
 		}
 	})
 	return func() {
-		cancel()
+		close(stop)
 		wait.Wait()
 	}
 }
