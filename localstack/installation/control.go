@@ -9,6 +9,8 @@ import (
 //
 //	POST /schedules/GROUP/NAME/fire?at=INSTANT   invoke a schedule's target now
 //	POST /database/restart                       as a failover looks
+//	POST /redeploy                               deploy what has changed
+//	POST /destroy                                remove the stacks
 func (i *Installation) control() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /schedules/{group}/{name}/fire", func(w http.ResponseWriter, r *http.Request) {
@@ -25,6 +27,8 @@ func (i *Installation) control() http.Handler {
 	mux.HandleFunc("POST /database/restart", func(w http.ResponseWriter, r *http.Request) {
 		answer(w, i.database.Restart(r.Context()))
 	})
+	mux.HandleFunc("POST /redeploy", func(w http.ResponseWriter, r *http.Request) { answer(w, i.Redeploy(r.Context())) })
+	mux.HandleFunc("POST /destroy", func(w http.ResponseWriter, r *http.Request) { answer(w, i.Destroy(r.Context())) })
 	return mux
 }
 

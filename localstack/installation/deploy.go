@@ -40,8 +40,32 @@ func (i *Installation) deploy(ctx context.Context) error {
 		return err
 	}
 	address, err := i.apiAddress()
+	if err != nil {
+		return err
+	}
 	i.env["TRANSHIP_URL"] = address
-	return err
+	i.env["TRANSHIP_RIG_TEMPLATES"] = i.path("cdk.out")
+	return nil
+}
+
+const leaseSeconds = 20
+
+// Redeploy deploys what has changed since: zips, templates, migrations.
+func (i *Installation) Redeploy(ctx context.Context) error {
+	if err := i.deployStack(ctx, Name+"-migrate"); err != nil {
+		return err
+	}
+	if err := i.migrate(ctx); err != nil {
+		return err
+	}
+	return i.deployStack(ctx, Name+"-app")
+}
+
+// Destroy removes the stacks.
+func (i *Installation) Destroy(ctx context.Context) error {
+	return i.command(ctx, i.infra(), i.cdkEnv(), i.cdkPath(),
+		"--app", i.appPath(), "--output", i.path("cdk.out"), "-c", "settings="+i.settings(),
+		"destroy", Name+"-app", Name+"-migrate", "--force")
 }
 
 func (i *Installation) infra() string { return filepath.Join(i.config.Root, "infra") }
@@ -92,7 +116,9 @@ func (i *Installation) writeSettings(ctx context.Context) error {
 		"buckets":    []string{Bucket},
 		"dashboard":  false,
 		"disposable": true,
-		"logLevel":   "debug",
+		// Tests kill workers; what they held goes on after this.
+		"leaseSeconds": leaseSeconds,
+		"logLevel":     "debug",
 	}, "", "  ")
 	if err != nil {
 		return err

@@ -1,5 +1,6 @@
-// Command function is a Lambda function that behaves as its event, or at its start
-// the variable INIT, asks: it tests the plug-in that runs functions as processes.
+// Command function is a Lambda function that behaves as its event asks, or the
+// variables INIT (at its start) and ALWAYS (at every event): it tests the plug-in
+// that runs functions as processes.
 package main
 
 import (
@@ -44,6 +45,10 @@ func main() {
 func handle(ctx context.Context, e event) (*answer, error) {
 	if e.Text != "" {
 		fmt.Println(e.Text)
+	}
+	// What a queue sends says nothing of ours.
+	if always := os.Getenv("ALWAYS"); always != "" {
+		e.Do = always
 	}
 	switch e.Do {
 	case "sleep":
