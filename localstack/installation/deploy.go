@@ -27,7 +27,7 @@ func (i *Installation) deploy(ctx context.Context) error {
 	if err := i.writeSettings(ctx); err != nil {
 		return err
 	}
-	if err := i.bootstrap(ctx); err != nil {
+	if err := i.cdk(ctx, "bootstrap", "aws://"+rig.Account+"/"+rig.Region); err != nil {
 		return err
 	}
 	if err := i.deployStack(ctx, Name+"-migrate"); err != nil {
@@ -63,9 +63,7 @@ func (i *Installation) Redeploy(ctx context.Context) error {
 
 // Destroy removes the stacks.
 func (i *Installation) Destroy(ctx context.Context) error {
-	return i.command(ctx, i.infra(), i.cdkEnv(), i.cdkPath(),
-		"--app", i.appPath(), "--output", i.path("cdk.out"), "-c", "settings="+i.settings(),
-		"destroy", Name+"-app", Name+"-migrate", "--force")
+	return i.cdk(ctx, "destroy", Name+"-app", Name+"-migrate", "--force")
 }
 
 func (i *Installation) infra() string { return filepath.Join(i.config.Root, "infra") }
@@ -132,16 +130,14 @@ const Bucket = Name + "-rig"
 
 func (i *Installation) settings() string { return i.path("settings.json") }
 
-// bootstrap makes what the cdk command keeps in an account.
-func (i *Installation) bootstrap(ctx context.Context) error {
-	return i.command(ctx, i.infra(), i.cdkEnv(), i.cdkPath(), "bootstrap", "aws://"+rig.Account+"/"+rig.Region)
+// cdk runs the command with the installation's settings.
+func (i *Installation) cdk(ctx context.Context, args ...string) error {
+	all := append([]string{"--app", i.appPath(), "--output", i.path("cdk.out"), "-c", "settings=" + i.settings()}, args...)
+	return i.command(ctx, i.infra(), i.cdkEnv(), i.cdkPath(), all...)
 }
 
-// deployStack deploys one stack with the installation's settings.
 func (i *Installation) deployStack(ctx context.Context, stack string) error {
-	return i.command(ctx, i.infra(), i.cdkEnv(), i.cdkPath(),
-		"--app", i.appPath(), "--output", i.path("cdk.out"), "-c", "settings="+i.settings(),
-		"deploy", stack, "--exclusively", "--require-approval", "never", "--outputs-file", i.outputs(stack))
+	return i.cdk(ctx, "deploy", stack, "--exclusively", "--require-approval", "never", "--outputs-file", i.outputs(stack))
 }
 
 func (i *Installation) outputs(stack string) string { return i.path(stack + ".outputs.json") }
