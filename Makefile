@@ -18,9 +18,11 @@ DIST     ?= dist   ## functions: where the zips go
 BENCH    ?=        ## bench: arguments for the driver
 PROFILE  ?= idle   ## deploy: idle or warm
 SETTINGS ?=        ## synth, deploy: JSON file of settings (docs/deploy.md)
+TESTS    ?= .      ## localstack-test: pattern of the tests to run
 PORT     ?= 0      ## localstack, localstack-core: port on 127.0.0.1, 0 takes a free one
 N        := $(strip $(N))
 PORT     := $(strip $(PORT))
+TESTS    := $(strip $(TESTS))
 DURATION := $(strip $(DURATION))
 SEEDS    := $(strip $(SEEDS))
 EXAMPLES := $(strip $(EXAMPLES))
@@ -107,6 +109,10 @@ serve: build ## the control plane with a demo organization, pipeline and schedul
 .PHONY: localstack
 localstack: rig ## a whole installation on emulated AWS, without Docker, in the background (PORT=n)
 	.tools/bin/rig up -port $(PORT)
+
+.PHONY: localstack-test
+localstack-test: rig ## the black-box suite on a rig of its own (TESTS=pattern)
+	scripts/localstack-test '$(TESTS)'
 
 .PHONY: localstack-core
 localstack-core: rig ## AWS alone on this machine, without Docker, in the background (PORT=n)

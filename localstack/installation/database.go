@@ -11,9 +11,10 @@ import (
 	"github.com/tranship-io/tranship/internal/pgtest"
 )
 
-// login is the user of the control plane's database: no superuser, as no user of a
-// managed PostgreSQL is one.
-const login = "tranship_owner"
+// login is the user that functions sign in as: it owns the database and may create
+// roles, but is no superuser, as no user of a managed PostgreSQL is one. Roles named
+// tranship_… are the product's.
+const login = "control"
 
 // maxConnections of the server, and what infra is told of: its default concurrencies
 // need 425 connections, and may take 80 %.
