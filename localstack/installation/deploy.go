@@ -110,7 +110,7 @@ func (i *Installation) writeSettings(ctx context.Context) error {
 		"tasks": map[string]any{
 			"cluster": taskClusterName, "taskDefinition": taskFamily, "subnets": []string{"subnet-rig"}, "securityGroups": []string{"sg-rig"},
 		},
-		"webhooks":   map[string]any{"allow_private": true, "allow_http": true},
+		"webhooks":   map[string]any{"allow": []string{"127.0.0.0/8"}, "allow_http": true},
 		"buckets":    []string{Bucket},
 		"dashboard":  false,
 		"disposable": true,

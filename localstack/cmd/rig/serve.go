@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/tranship-io/tranship/localstack/installation"
 	"github.com/tranship-io/tranship/localstack/rig"
@@ -30,9 +31,15 @@ func startAll(ctx context.Context, port int) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("Tranship runs on emulated AWS in the background. %s has:\n\n%s\nUse it with:\n"+
-		"  . %s; tranship context add rig --url $TRANSHIP_URL --key-file $TRANSHIP_KEY_FILE\n"+
-		"make localstack-down ends it.\n", fullEnv, env, fullEnv)
+	fmt.Println("Tranship runs on emulated AWS in the background.")
+	for line := range strings.Lines(string(env)) {
+		// What else stands there has passwords.
+		if strings.HasPrefix(line, "export TRANSHIP_URL=") || strings.HasPrefix(line, "export TRANSHIP_KEY_FILE=") {
+			fmt.Print("  ", strings.TrimPrefix(line, "export "))
+		}
+	}
+	fmt.Println("Use it with:\n  . " + fullEnv + "; tranship context add rig --url $TRANSHIP_URL --key-file $TRANSHIP_KEY_FILE\n" +
+		"make localstack-down ends it.")
 	return nil
 }
 
