@@ -36,7 +36,7 @@ var variants = map[string]func() *stacks.Settings{
 	},
 	"everything": func() *stacks.Settings {
 		return &stacks.Settings{
-			OIDC: json.RawMessage(`[{"issuer":"https://id.example"}]`), Webhooks: json.RawMessage(`{"allow_private":true}`),
+			OIDC: json.RawMessage(`[{"issuer":"https://id.example"}]`), Webhooks: json.RawMessage(`{"allow_http":true}`),
 			SMTPURL: "smtps://relay.example:465", SMTPFrom: "tranship@example.com",
 		}
 	},

@@ -120,8 +120,8 @@ type Props struct {
 	// Buckets are names of S3 buckets that pipelines read and write. The functions
 	// that open connections get the rights for these, and for no others.
 	Buckets []string
-	// Webhooks is the JSON of what webhooks may call: allow_private, allow_http,
-	// hosts. Empty: public addresses over https.
+	// Webhooks is the JSON of what webhooks may call besides public addresses over
+	// https: "allow", a list of networks, and "allow_http". Empty: nothing else.
 	Webhooks string
 	// SMTPURL and SMTPFrom send notifications by email. Functions' environments are
 	// readable to whoever may describe them: no password in it.
