@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -45,9 +46,11 @@ func (d *DB) Runs(ctx context.Context, organization uuid.UUID, f runs.Filter, p 
 	if _, err := control.DecodeCursor("runs", p.After, &place); err != nil {
 		return control.List[runs.Run]{}, err
 	}
-	states := make([]string, len(f.States))
-	for i, s := range f.States {
-		states[i] = string(s)
+	states := make([]string, 0, len(f.States))
+	for _, s := range f.States {
+		if !slices.Contains(states, string(s)) {
+			states = append(states, string(s))
+		}
 	}
 	before := f.Before
 	if before.IsZero() {
@@ -55,8 +58,8 @@ func (d *DB) Runs(ctx context.Context, organization uuid.UUID, f runs.Filter, p 
 	}
 	var found []runs.Run
 	err := d.Tx(ctx, organization, func(ctx context.Context, tx Tx) error {
-		rows, err := listRuns(ctx, tx.Q(), f.Pipeline, db.ListControlRunsParams{
-			States: states, CreatedFrom: f.From, CreatedBefore: before, BeforeAt: place.At, BeforeID: place.ID, Most: int32(p.Size()) + 1,
+		rows, err := listRuns(ctx, tx.Q(), f.Pipeline, states, db.ListControlRunsParams{
+			CreatedFrom: f.From, CreatedBefore: before, BeforeAt: place.At, BeforeID: place.ID, Most: int32(p.Size()) + 1,
 		})
 		if err != nil {
 			return fmt.Errorf("list runs: %w", err)
@@ -73,15 +76,25 @@ func (d *DB) Runs(ctx context.Context, organization uuid.UUID, f runs.Filter, p 
 	return control.PageOf("runs", p, found, func(r runs.Run) any { return runPlace{r.CreatedAt, r.ID} }), err
 }
 
-// listRuns uses the index of what is asked for: a name or id of a pipeline, or all.
-func listRuns(ctx context.Context, q *db.Queries, pipeline string, p db.ListControlRunsParams) ([]db.ListControlRunsRow, error) {
-	if pipeline == "" {
-		return q.ListControlRuns(ctx, p)
-	}
+// listRuns uses the index of what is asked for: a name or id of a pipeline, states,
+// or all.
+func listRuns(ctx context.Context, q *db.Queries, pipeline string, states []string, p db.ListControlRunsParams) ([]db.ListControlRunsRow, error) {
 	var out []db.ListControlRunsRow
+	switch {
+	case pipeline == "" && len(states) == 0:
+		return q.ListControlRuns(ctx, p)
+	case pipeline == "":
+		rows, err := q.ListControlRunsOfStates(ctx, db.ListControlRunsOfStatesParams{
+			States: states, CreatedFrom: p.CreatedFrom, CreatedBefore: p.CreatedBefore, BeforeAt: p.BeforeAt, BeforeID: p.BeforeID, Most: p.Most,
+		})
+		for _, r := range rows {
+			out = append(out, db.ListControlRunsRow(r))
+		}
+		return out, err
+	}
 	if id, err := uuid.Parse(pipeline); err == nil {
 		rows, err := q.ListControlRunsOfPipeline(ctx, db.ListControlRunsOfPipelineParams{
-			Pipeline: &id, States: p.States, CreatedFrom: p.CreatedFrom, CreatedBefore: p.CreatedBefore, BeforeAt: p.BeforeAt, BeforeID: p.BeforeID, Most: p.Most,
+			Pipeline: &id, States: states, CreatedFrom: p.CreatedFrom, CreatedBefore: p.CreatedBefore, BeforeAt: p.BeforeAt, BeforeID: p.BeforeID, Most: p.Most,
 		})
 		for _, r := range rows {
 			out = append(out, db.ListControlRunsRow(r))
@@ -89,7 +102,7 @@ func listRuns(ctx context.Context, q *db.Queries, pipeline string, p db.ListCont
 		return out, err
 	}
 	rows, err := q.ListControlRunsOfTitle(ctx, db.ListControlRunsOfTitleParams{
-		Title: pipeline, States: p.States, CreatedFrom: p.CreatedFrom, CreatedBefore: p.CreatedBefore, BeforeAt: p.BeforeAt, BeforeID: p.BeforeID, Most: p.Most,
+		Title: pipeline, States: states, CreatedFrom: p.CreatedFrom, CreatedBefore: p.CreatedBefore, BeforeAt: p.BeforeAt, BeforeID: p.BeforeID, Most: p.Most,
 	})
 	for _, r := range rows {
 		out = append(out, db.ListControlRunsRow(r))

@@ -57,9 +57,25 @@ SELECT r.*, clock_timestamp()::timestamptz AS now,
     coalesce(h.rows_read, 0)::bigint AS rows_read, coalesce(h.rows_applied, 0)::bigint AS rows_written, coalesce(h.bytes, 0)::bigint AS bytes
 FROM runs r LEFT JOIN run_history h ON h.organization = r.organization AND h.run = r.id
 WHERE r.organization = organization()
-    AND (cardinality(@states::text[]) = 0 OR r.state = ANY (@states::text[]))
     AND r.created_at >= @created_from AND r.created_at < @created_before
     AND (r.created_at, r.id) < (@before_at::timestamptz, @before_id::uuid)
+ORDER BY r.created_at DESC, r.id DESC LIMIT @most;
+
+-- name: ListControlRunsOfStates :many
+-- The newest of each state: those of a state that few runs are in are not looked for
+-- among all.
+SELECT r.*, clock_timestamp()::timestamptz AS now,
+    coalesce(h.rows_read, 0)::bigint AS rows_read, coalesce(h.rows_applied, 0)::bigint AS rows_written, coalesce(h.bytes, 0)::bigint AS bytes
+FROM unnest(@states::text[]) AS s (state)
+CROSS JOIN LATERAL (
+    SELECT x.id FROM runs x
+    WHERE x.organization = organization() AND x.state = s.state
+        AND x.created_at >= @created_from AND x.created_at < @created_before
+        AND (x.created_at, x.id) < (@before_at::timestamptz, @before_id::uuid)
+    ORDER BY x.created_at DESC, x.id DESC LIMIT @most
+) newest
+JOIN runs r ON r.organization = organization() AND r.id = newest.id
+LEFT JOIN run_history h ON h.organization = r.organization AND h.run = r.id
 ORDER BY r.created_at DESC, r.id DESC LIMIT @most;
 
 -- name: ListControlRunsOfPipeline :many

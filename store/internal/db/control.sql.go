@@ -460,14 +460,12 @@ SELECT r.organization, r.id, r.pipeline, r.pipeline_name, r.version, r.route_key
     coalesce(h.rows_read, 0)::bigint AS rows_read, coalesce(h.rows_applied, 0)::bigint AS rows_written, coalesce(h.bytes, 0)::bigint AS bytes
 FROM runs r LEFT JOIN run_history h ON h.organization = r.organization AND h.run = r.id
 WHERE r.organization = organization()
-    AND (cardinality($1::text[]) = 0 OR r.state = ANY ($1::text[]))
-    AND r.created_at >= $2 AND r.created_at < $3
-    AND (r.created_at, r.id) < ($4::timestamptz, $5::uuid)
-ORDER BY r.created_at DESC, r.id DESC LIMIT $6
+    AND r.created_at >= $1 AND r.created_at < $2
+    AND (r.created_at, r.id) < ($3::timestamptz, $4::uuid)
+ORDER BY r.created_at DESC, r.id DESC LIMIT $5
 `
 
 type ListControlRunsParams struct {
-	States        []string
 	CreatedFrom   time.Time
 	CreatedBefore time.Time
 	BeforeAt      time.Time
@@ -516,7 +514,6 @@ type ListControlRunsRow struct {
 // Sums are those of the read model, which is a second or so behind.
 func (q *Queries) ListControlRuns(ctx context.Context, arg ListControlRunsParams) ([]ListControlRunsRow, error) {
 	rows, err := q.db.Query(ctx, listControlRuns,
-		arg.States,
 		arg.CreatedFrom,
 		arg.CreatedBefore,
 		arg.BeforeAt,
@@ -653,6 +650,134 @@ func (q *Queries) ListControlRunsOfPipeline(ctx context.Context, arg ListControl
 	var items []ListControlRunsOfPipelineRow
 	for rows.Next() {
 		var i ListControlRunsOfPipelineRow
+		if err := rows.Scan(
+			&i.Organization,
+			&i.ID,
+			&i.Pipeline,
+			&i.PipelineName,
+			&i.Version,
+			&i.RouteKey,
+			&i.Route,
+			&i.Ordinal,
+			&i.State,
+			&i.Resumable,
+			&i.Desired,
+			&i.Error,
+			&i.ErrorClass,
+			&i.CreatedAt,
+			&i.StartedAt,
+			&i.EndedAt,
+			&i.ProgressedAt,
+			&i.Attempts,
+			&i.Interruptions,
+			&i.Planned,
+			&i.Receipt,
+			&i.LastFact,
+			&i.Trigger,
+			&i.Options,
+			&i.Title,
+			&i.PipelineNumber,
+			&i.Hint,
+			&i.Failures,
+			&i.Policy,
+			&i.AskedAt,
+			&i.Slots,
+			&i.Now,
+			&i.RowsRead,
+			&i.RowsWritten,
+			&i.Bytes,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const listControlRunsOfStates = `-- name: ListControlRunsOfStates :many
+SELECT r.organization, r.id, r.pipeline, r.pipeline_name, r.version, r.route_key, r.route, r.ordinal, r.state, r.resumable, r.desired, r.error, r.error_class, r.created_at, r.started_at, r.ended_at, r.progressed_at, r.attempts, r.interruptions, r.planned, r.receipt, r.last_fact, r.trigger, r.options, r.title, r.pipeline_number, r.hint, r.failures, r.policy, r.asked_at, r.slots, clock_timestamp()::timestamptz AS now,
+    coalesce(h.rows_read, 0)::bigint AS rows_read, coalesce(h.rows_applied, 0)::bigint AS rows_written, coalesce(h.bytes, 0)::bigint AS bytes
+FROM unnest($1::text[]) AS s (state)
+CROSS JOIN LATERAL (
+    SELECT x.id FROM runs x
+    WHERE x.organization = organization() AND x.state = s.state
+        AND x.created_at >= $2 AND x.created_at < $3
+        AND (x.created_at, x.id) < ($4::timestamptz, $5::uuid)
+    ORDER BY x.created_at DESC, x.id DESC LIMIT $6
+) newest
+JOIN runs r ON r.organization = organization() AND r.id = newest.id
+LEFT JOIN run_history h ON h.organization = r.organization AND h.run = r.id
+ORDER BY r.created_at DESC, r.id DESC LIMIT $6
+`
+
+type ListControlRunsOfStatesParams struct {
+	States        []string
+	CreatedFrom   time.Time
+	CreatedBefore time.Time
+	BeforeAt      time.Time
+	BeforeID      uuid.UUID
+	Most          int32
+}
+
+type ListControlRunsOfStatesRow struct {
+	Organization   uuid.UUID
+	ID             uuid.UUID
+	Pipeline       *uuid.UUID
+	PipelineName   string
+	Version        string
+	RouteKey       string
+	Route          *uuid.UUID
+	Ordinal        *int64
+	State          string
+	Resumable      bool
+	Desired        string
+	Error          string
+	ErrorClass     string
+	CreatedAt      time.Time
+	StartedAt      *time.Time
+	EndedAt        *time.Time
+	ProgressedAt   *time.Time
+	Attempts       int32
+	Interruptions  int32
+	Planned        bool
+	Receipt        []byte
+	LastFact       int64
+	Trigger        json.RawMessage
+	Options        json.RawMessage
+	Title          string
+	PipelineNumber int64
+	Hint           string
+	Failures       int32
+	Policy         json.RawMessage
+	AskedAt        *time.Time
+	Slots          int32
+	Now            time.Time
+	RowsRead       int64
+	RowsWritten    int64
+	Bytes          int64
+}
+
+// The newest of each state: those of a state that few runs are in are not looked for
+// among all.
+func (q *Queries) ListControlRunsOfStates(ctx context.Context, arg ListControlRunsOfStatesParams) ([]ListControlRunsOfStatesRow, error) {
+	rows, err := q.db.Query(ctx, listControlRunsOfStates,
+		arg.States,
+		arg.CreatedFrom,
+		arg.CreatedBefore,
+		arg.BeforeAt,
+		arg.BeforeID,
+		arg.Most,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListControlRunsOfStatesRow
+	for rows.Next() {
+		var i ListControlRunsOfStatesRow
 		if err := rows.Scan(
 			&i.Organization,
 			&i.ID,
