@@ -2,7 +2,6 @@ package blackbox
 
 import (
 	"encoding/json"
-	"slices"
 	"testing"
 	"time"
 
@@ -14,29 +13,6 @@ func mustJSON(t *testing.T, v any) string {
 	text, err := json.Marshal(v)
 	require.NoError(t, err)
 	return string(text)
-}
-
-// handoverGaps are the times from each hand-over to the next attempt's start, sorted.
-func handoverGaps(t *testing.T, facts []document) []time.Duration {
-	t.Helper()
-	var gaps []time.Duration
-	var handed time.Time
-	for _, f := range facts {
-		at, err := time.Parse(time.RFC3339Nano, f.text("at"))
-		require.NoError(t, err)
-		switch f.text("type") {
-		case "attempt.handed_over":
-			handed = at
-		case "attempt.started":
-			if !handed.IsZero() {
-				gaps = append(gaps, at.Sub(handed))
-				handed = time.Time{}
-			}
-		}
-	}
-	slices.Sort(gaps)
-	require.NotEmpty(t, gaps)
-	return gaps
 }
 
 // invariants are counts over runs that have ended, and must be zero.

@@ -37,6 +37,17 @@ func table(t *testing.T, n int) string {
 	return url
 }
 
+// slowTarget makes the target beforehand, such that writing a row takes two
+// milliseconds: a run of few rows lives long.
+func slowTarget(t *testing.T, url, write string) {
+	t.Helper()
+	_, err := connect(t, url).Exec(t.Context(), `CREATE TABLE orders (id int, v text NOT NULL, at timestamptz NOT NULL);
+		CREATE `+map[string]string{"append": "", "upsert": "UNIQUE"}[write]+` INDEX ON orders (id);
+		CREATE FUNCTION rest() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.002); RETURN NEW; END $$;
+		CREATE TRIGGER rest BEFORE INSERT ON orders FOR EACH ROW EXECUTE FUNCTION rest()`)
+	require.NoError(t, err)
+}
+
 // connection makes a connection.
 func (c *client) connection(role, connector string, config map[string]any, secrets map[string]string) document {
 	c.t.Helper()
@@ -61,7 +72,7 @@ func (c *client) postgres(role, url string) document {
 // settings of a pipeline beside what every one has.
 type settings struct {
 	write    string         // empty: replace
-	where    string         // a filter of the source
+	slow     bool           // each row takes the target two milliseconds; write is append then, if empty
 	pipeline map[string]any // merged into settings
 	service  map[string]any
 }
@@ -70,6 +81,12 @@ type settings struct {
 func (c *client) pipe(n int, s settings) *pipe {
 	c.t.Helper()
 	p := &pipe{client: c, name: name(c.t), source: table(c.t, n), target: newDatabase(c.t), rows: n}
+	if s.slow {
+		if s.write == "" {
+			s.write = "append"
+		}
+		slowTarget(c.t, p.target, s.write)
+	}
 	p.create(c.postgres("source", p.source), c.postgres("sink", p.target), s)
 	return p
 }
@@ -81,9 +98,6 @@ func (p *pipe) create(source, sink document, s settings) {
 	}
 	p.write = s.write
 	edge := map[string]any{"from": "a", "to": "b", "resource": "public.orders", "write": s.write}
-	if s.where != "" {
-		edge["where"] = s.where
-	}
 	all := map[string]any{"slots": 1, "verify": "digest"}
 	for key, value := range s.pipeline {
 		all[key] = value
@@ -180,6 +194,20 @@ func (p *pipe) complete(id string, patience time.Duration) document {
 	r := p.wait(id, patience, "completed")
 	p.equal(1)
 	return r
+}
+
+// resumed takes a run up again that failed and can go on: after three interruptions in
+// a row without progress (P24) a person does so.
+func (p *pipe) resumed(id string, r document) {
+	p.t.Helper()
+	if r.text("state") != "failed" {
+		return
+	}
+	if r["resumable"] != true {
+		p.report(id)
+	}
+	require.Equal(p.t, true, r["resumable"], "run %s: %v", id, r)
+	p.must(http.MethodPost, "/v1/runs/"+id+"/resume", nil)
 }
 
 // equal checks the target against the source: each row n times.
