@@ -46,8 +46,9 @@ func (c *handClock) Sleep(ctx context.Context, _ time.Time) error {
 // intake is schedules' port: it makes rows of runs, once a key.
 type intake struct {
 	d *DB
-	// fail, if not nil, is asked first.
-	fail func(schedules.StartRequest) error
+	// fail, if not nil, is asked first, and lose at the end: its error takes the
+	// answer's place when all is done.
+	fail, lose func(schedules.StartRequest) error
 
 	mu     sync.Mutex
 	starts map[string][]uuid.UUID
@@ -83,6 +84,9 @@ func (i *intake) Start(ctx context.Context, a control.Actor, req schedules.Start
 	})
 	if err == nil && len(out.Runs) > 0 {
 		i.starts[req.Key] = out.Runs
+	}
+	if err == nil && i.lose != nil {
+		err = i.lose(req)
 	}
 	return out, err
 }
