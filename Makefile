@@ -73,14 +73,15 @@ demo: build ## replicate a real data set between real PostgreSQL servers and int
 	go run ./internal/demo
 
 .PHONY: test
-test: ## all that must hold: check, simulate, kill, chaos, memory and every Go test
+test: ## all that must hold: check, simulate, kill, chaos, memory, infra, localstack and every Go test
 	@$(MAKE) --no-print-directory check
 	@$(MAKE) --no-print-directory simulate
 	@$(MAKE) --no-print-directory kill
 	@$(MAKE) --no-print-directory chaos DURATION=25s
 	@$(MAKE) --no-print-directory memory
-	@$(MAKE) --no-print-directory test-go
 	@$(MAKE) --no-print-directory infra-test
+	@$(MAKE) --no-print-directory localstack-test
+	@$(MAKE) --no-print-directory test-go
 
 .PHONY: test-go
 test-go: $(TOOLS_DONE) pgtest rig ## every Go test under the race detector, on one PostgreSQL server and one AWS
