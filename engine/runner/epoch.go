@@ -76,6 +76,14 @@ func (b *bounds) reached() (string, bool) {
 	return b.reason, b.stopped
 }
 
+// late tells that the attempt's time is over, or that somebody waits for its end:
+// what was read ahead is then left to the next attempt, since a slow destination
+// could need longer for it than there is.
+func (b *bounds) late() bool {
+	reason, stopped := b.reached()
+	return stopped && reason != "rows" && reason != "bytes"
+}
+
 // feed is the [engine.Writer] of one Read: it cuts the stream of batches into
 // epochs at marks and hands both to the applying goroutine.
 type feed struct {

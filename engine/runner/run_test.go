@@ -540,3 +540,33 @@ func TestADigestThatDiffersFailsTheRunAndShowsTheOldRows(t *testing.T) {
 }
 
 func second[A, B any](_ A, b B) B { return b }
+
+// TestASlowDestinationEndsInTime: what was read ahead is left to the next attempt
+// when the time is over, instead of being written for longer than there is.
+func TestASlowDestinationEndsInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t, memsink.Options{})
+		d.table("a", 200, engine.WriteAppend, engine.ConsistencyChunked)
+		const write = 3 * time.Second
+		d.at = func(c gate.Call) error {
+			if c.Op == "sink.apply.commit" {
+				time.Sleep(write)
+			}
+			return nil
+		}
+		d.o.OneAttempt = true
+		d.o.Settings.Slots, d.o.Settings.AttemptTime = 1, 10*time.Second
+		began := time.Now()
+		res, err := d.run(t.Context())
+		require.NoError(t, err)
+		require.True(t, res.HandedOver)
+		require.LessOrEqual(t, time.Since(began), d.o.Settings.AttemptTime+write+time.Second)
+		require.NotEmpty(t, first(d.dst.Rows("a")))
+
+		d.o.OneAttempt, d.o.Settings.AttemptTime = false, 0
+		res, err = d.run(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, engine.StateCompleted, res.Run.State)
+		d.has("a", 1)
+	})
+}

@@ -159,6 +159,9 @@ func (r *run) read(ctx context.Context, l engine.Lease, sp *engine.ClaimedSplit,
 		if err := r.apply(ctx, l, sp, rp, rd, first); err != nil {
 			return err
 		}
+		if b.late() {
+			return errBoundary
+		}
 	}
 }
 
