@@ -79,7 +79,8 @@ func (p *planned) text() []string {
 
 // fire lets one or two processes fire at once, until nothing is due any more: what
 // failed is due again a little later.
-func (s *scheduling) fire(t *rapid.T, tb testing.TB, processes int) {
+func (s *scheduling) fire(tb testing.TB, t *rapid.T, processes int) {
+	tb.Helper()
 	for range 4 {
 		var wait sync.WaitGroup
 		for range processes {
@@ -148,7 +149,7 @@ func TestScheduleModel(t *testing.T) {
 				}
 				hour = hour.Add(time.Hour)
 				s.clock.set(hour)
-				s.fire(rt, t, rapid.IntRange(1, 2).Draw(rt, "processes"))
+				s.fire(t, rt, rapid.IntRange(1, 2).Draw(rt, "processes"))
 				if !p.paused {
 					p.fires(hour)
 				}
@@ -156,7 +157,7 @@ func TestScheduleModel(t *testing.T) {
 			"the run ends": func(rt *rapid.T) {
 				s.intake.fail, s.intake.lose = nil, nil
 				s.endRuns(t, "completed")
-				s.fire(rt, t, 1)
+				s.fire(t, rt, 1)
 				p.ends()
 			},
 			"the run pauses": func(*rapid.T) {
