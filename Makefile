@@ -19,10 +19,12 @@ BENCH    ?=        ## bench: arguments for the driver
 PROFILE  ?= idle   ## deploy: idle or warm
 SETTINGS ?=        ## synth, deploy: JSON file of settings (docs/deploy.md)
 TESTS    ?= .      ## localstack-test: pattern of the tests to run
+HANDOVERS ?= 12    ## localstack-test: hand-overs of the run with short attempts
 PORT     ?= 0      ## localstack, localstack-core: port on 127.0.0.1, 0 takes a free one
 N        := $(strip $(N))
 PORT     := $(strip $(PORT))
 TESTS    := $(strip $(TESTS))
+HANDOVERS := $(strip $(HANDOVERS))
 DURATION := $(strip $(DURATION))
 SEEDS    := $(strip $(SEEDS))
 EXAMPLES := $(strip $(EXAMPLES))
@@ -113,7 +115,7 @@ localstack: rig ## a whole installation on emulated AWS, without Docker, in the 
 
 .PHONY: localstack-test
 localstack-test: rig ## the black-box suite on a rig of its own (TESTS=pattern)
-	scripts/localstack-test '$(TESTS)'
+	TRANSHIP_HANDOVERS=$(HANDOVERS) scripts/localstack-test '$(TESTS)'
 
 .PHONY: localstack-core
 localstack-core: rig ## AWS alone on this machine, without Docker, in the background (PORT=n)
