@@ -21,6 +21,7 @@ import (
 	"github.com/tranship-io/tranship/control/connections"
 	"github.com/tranship-io/tranship/control/pipelines"
 	"github.com/tranship-io/tranship/control/secrets"
+	"github.com/tranship-io/tranship/internal/embedpg"
 	"github.com/tranship-io/tranship/internal/pgtest"
 	"github.com/tranship-io/tranship/store"
 )
@@ -104,7 +105,7 @@ func (c *chaos) begin(ctx context.Context, i int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.port == 0 {
-		port, err := freePort(ctx)
+		port, err := embedpg.FreePort(ctx)
 		if err != nil {
 			return err
 		}

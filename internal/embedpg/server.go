@@ -308,7 +308,7 @@ func (s *Server) startOnce(ctx context.Context) error {
 	}
 	if port == 0 {
 		var err error
-		if port, err = freePort(ctx); err != nil {
+		if port, err = FreePort(ctx); err != nil {
 			return err
 		}
 	}
@@ -420,17 +420,4 @@ func (s *Server) removeTemp() {
 	if s.temp && s.dir != "" {
 		_ = os.RemoveAll(s.dir)
 	}
-}
-
-func freePort(ctx context.Context) (int, error) {
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	defer func() { _ = l.Close() }()
-	addr, ok := l.Addr().(*net.TCPAddr)
-	if !ok {
-		return 0, fmt.Errorf("unexpected address %v", l.Addr())
-	}
-	return addr.Port, nil
 }

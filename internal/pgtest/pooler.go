@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/tranship-io/tranship/internal/embedpg"
 )
 
 // Pooler starts pgbouncer before a database and returns the database's URL through
@@ -24,7 +26,10 @@ func Pooler(tb testing.TB, database, mode string) string {
 	if err != nil {
 		tb.Fatalf("read the database's URL: %v", err)
 	}
-	port := freePort(tb)
+	port, err := embedpg.FreePort(tb.Context())
+	if err != nil {
+		tb.Fatalf("find a port for pgbouncer: %v", err)
+	}
 	password, _ := u.User.Password()
 	name := strings.TrimPrefix(u.Path, "/")
 	dir := tb.TempDir()
@@ -108,14 +113,4 @@ func pgbouncer(tb testing.TB) (program, libraries string) {
 		tb.Fatalf("no libraries beside the fetched pgbouncer: %v", err)
 	}
 	return filepath.Join(dir, "usr", "sbin", "pgbouncer"), found[0]
-}
-
-func freePort(tb testing.TB) int {
-	tb.Helper()
-	l, err := new(net.ListenConfig).Listen(tb.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().(*net.TCPAddr).Port
 }

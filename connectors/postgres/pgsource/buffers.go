@@ -11,7 +11,7 @@ type buffers struct {
 
 // newBuffers keeps as many as the engine has in flight at once for so many slots:
 // what comes back together is filled again, and the collector has nothing to do.
-func newBuffers(slots int) *buffers { return &buffers{keep: perSlot * max(1, slots)} }
+func newBuffers(slots int) *buffers { return &buffers{keep: inFlight * max(1, slots)} }
 
 // get returns an empty buffer of at least n bytes.
 func (b *buffers) get(n int) []byte {
@@ -38,8 +38,8 @@ func (b *buffers) put(buf []byte) {
 	}
 }
 
-// perSlot is how many batches of a split the engine has in flight.
-const perSlot = 12
+// inFlight is how many batches of a split the engine has in flight.
+const inFlight = 12
 
 // maxKeptBuffer: the buffer of a giant row is not kept.
 const maxKeptBuffer = 16 << 20
