@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"time"
+
 	"github.com/apache/arrow-go/v18/arrow"
 
 	"github.com/tranship-io/tranship/engine/integrity"
@@ -12,8 +14,16 @@ type Op uint8
 // The operations. Table reads carry only inserts.
 const (
 	OpInsert Op = iota
+	// OpUpdate changes the row with the same key.
 	OpUpdate
+	// OpDelete removes a row; its row has the key, other columns only if the source
+	// sent them (see [Batch.Unchanged]).
 	OpDelete
+	// OpMove is the second half of a change of a key: the row as it is now, whose
+	// former key the OpDelete just before it has removed. Columns that the source did
+	// not send are those of that former row.
+	OpMove
+	// OpTruncate removes all rows; its row has no value but NULL.
 	OpTruncate
 )
 
@@ -50,9 +60,14 @@ type Batch struct {
 	Record arrow.RecordBatch
 	// Ops has one operation a row; nil means that all rows are inserts.
 	Ops []Op
-	// Unchanged, if not nil, has a bitmap of columns a row whose values the
-	// source did not send because they did not change (CDC).
+	// Unchanged, if not nil, has for each row a bitmap (bit c of word c/64) of the
+	// columns that the source did not send: for a row that was there they have not
+	// changed. nil for a row: all were sent. Such columns are NULL in the row.
 	Unchanged [][]uint64
+	// Commits say which source transactions the rows belong to, and Sequence the
+	// ordinal of each row's change in its transaction; both only with Ops.
+	Commits  []Commit
+	Sequence []int64
 	// Seen are hashes of (key, cursor) of the rows that the next run's window
 	// will read again; only with [ReadRequest.Remember].
 	Seen []RowID
@@ -64,6 +79,16 @@ type Batch struct {
 	Policies []PolicyCount
 	// Free returns the batch's memory to its pool; may be nil.
 	Free func()
+}
+
+// Commit is a source transaction in a batch of changes.
+type Commit struct {
+	// Row is the first of the batch's rows that belongs to it.
+	Row int
+	// Position is where it committed, written so that positions sort as text.
+	Position string
+	// At is when it committed, by the source's clock.
+	At time.Time
 }
 
 // RowID is a 128-bit hash of a row's key and cursor value.

@@ -92,6 +92,11 @@ var ErrBoundary = errors.New("read boundary reached")
 // no holder any more. The engine resets the resource and plans it anew (P12).
 var ErrSnapshotLost = errors.New("the source's exported snapshot is gone")
 
+// ErrPositionLost is returned (wrapped) by a stream's read when the source has no
+// changes from the position any more: the slot is gone, was invalidated, or stands
+// beyond it (P3). The members have to be read again from their beginning.
+var ErrPositionLost = errors.New("the source has no changes from this position any more")
+
 // ErrStagingLost is returned (wrapped) by Prepare, Claim or Publish when rows
 // that the ledger calls applied are not in staging (P7). The engine resets the resource.
 var ErrStagingLost = errors.New("staged rows are gone")

@@ -42,6 +42,9 @@ const (
 	ConsistencySnapshot Consistency = "snapshot"
 	// ConsistencyChunked reads ranges of an immutable key, each in its own transaction.
 	ConsistencyChunked Consistency = "chunked"
+	// ConsistencyAligned reads pieces that a change stream brings together (P16, P17):
+	// exact as of a position once the resource is published.
+	ConsistencyAligned Consistency = "aligned"
 )
 
 // Policy says what happens to a value that does not fit (invariant 6).

@@ -3,6 +3,8 @@ package engine
 import (
 	"context"
 	"encoding/json"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/tranship-io/tranship/engine/integrity"
@@ -150,7 +152,10 @@ type Prepared struct {
 type Epoch struct {
 	// Targets are the prepared targets by resource name; a table split has one.
 	Targets map[string]*Target
-	Split   string
+	// Stream, for the split of a change stream, is the target whose fence and ledger
+	// row the epoch moves (see [ChangeSink]); Targets are then the members'.
+	Stream *Target
+	Split  string
 	// Claim and Number are the fence: the ledger must hold (Claim, Number − 1).
 	Claim  int64
 	Number int64
@@ -169,6 +174,9 @@ type EpochEnd struct {
 	Rows    int64
 	Bytes   int64
 	Skipped int64
+	// Members are the sums of Rows, Bytes, Skipped, Digest and Policies by resource,
+	// for a change stream.
+	Members map[string]Totals
 	// Policies are those of the batches: they count parts of Skipped.
 	Policies []PolicyCount
 	Digest   integrity.Digest
@@ -187,6 +195,9 @@ type Receipt struct {
 	Skipped    int64
 	SetAside   int64
 	Bytes      int64
+	// Members are Applied, Superseded, Skipped, SetAside and Policies by resource,
+	// for a change stream; they add up to the receipt's.
+	Members map[string]Totals
 	// CRC is chained over the batches at the write boundary.
 	CRC uint32
 	// ReadBack is the digest read back from the destination, with Verified true
@@ -277,6 +288,8 @@ type Totals struct {
 	// ReadBack is the sum of read-back digests, if the run verifies.
 	ReadBack integrity.Digest `json:"read_back,omitzero"`
 	Policies []PolicyCount    `json:"policies,omitempty"`
+	// Members are the parts of a change stream's sums by resource.
+	Members map[string]Totals `json:"members,omitempty"`
 }
 
 // Add adds another sum.
@@ -290,6 +303,24 @@ func (t *Totals) Add(o Totals) {
 	t.Digest.Add(o.Digest)
 	t.ReadBack.Add(o.ReadBack)
 	t.AddPolicies(o.Policies)
+	t.addMembers(o.Members, (*Totals).Add)
+}
+
+// addMembers adds or takes away the parts by resource; maps are never shared
+// between sums.
+func (t *Totals) addMembers(parts map[string]Totals, add func(*Totals, Totals)) {
+	if len(parts) == 0 {
+		return
+	}
+	members := make(map[string]Totals, len(t.Members)+len(parts))
+	maps.Copy(members, t.Members)
+	for name, part := range parts {
+		m := members[name]
+		m.Policies = slices.Clone(m.Policies)
+		add(&m, part)
+		members[name] = m
+	}
+	t.Members = members
 }
 
 // Sub takes a sum away that was added before.
@@ -308,6 +339,7 @@ func (t *Totals) Sub(o Totals) {
 		less[i] = p
 	}
 	t.AddPolicies(less)
+	t.addMembers(o.Members, (*Totals).Sub)
 }
 
 // AddPolicies adds counts of value policies by column, policy and reason.

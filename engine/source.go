@@ -78,6 +78,8 @@ type Selection struct {
 	Cursor string `json:"cursor,omitempty"`
 	// Lookback widens the next run's window into the past.
 	Lookback time.Duration `json:"lookback,omitempty"`
+	// Initial is how a cdc resource begins; empty means aligned.
+	Initial Initial `json:"initial,omitempty"`
 }
 
 // PlanRequest asks a source to plan one resource.
@@ -172,12 +174,36 @@ type ReadRequest struct {
 	// [Batch.Seen]. Both are used only for sinks that can't look themselves.
 	Skip     map[RowID]struct{}
 	Remember bool
+	// Members are the plans of a stream's members by resource, with what they are
+	// read as; nil for the split of a table.
+	Members map[string]MemberRead
+	// Follow makes a stream's Read go on when it has caught up with where the server
+	// was when the Read began; without it the Read is then Done.
+	Follow bool
+}
+
+// MemberRead is how the changes of one resource are read.
+type MemberRead struct {
+	Selection Selection
+	Plan      *SourcePlan
+	// Wire and AsText are as in [ReadRequest].
+	Wire   WireFormat
+	AsText []string
 }
 
 // ReadResult tells how a Read ended.
 type ReadResult struct {
-	// Done is true when the split's last row was written.
+	// Done is true when the split's last row was written, or a stream that is not
+	// followed has caught up.
 	Done bool
+	// End, if not empty, is stored as the position of the end: of a table's piece
+	// read for a change stream it says what its snapshots saw ([Streamer.Settled]);
+	// of a stream it is where it has caught up.
+	End Position
+	// Replan, if not empty, says why a stream can't go on from End under this plan:
+	// the structure of a member has changed there. The run ends at End, and the next
+	// one is planned anew and follows on.
+	Replan string
 }
 
 // Writer is where a source writes rows. It is used by one goroutine.
@@ -194,6 +220,9 @@ type Writer interface {
 	// Mark says that everything written so far may be committed together and
 	// that reading can go on from pos. ErrBoundary: stop reading now.
 	Mark(ctx context.Context, pos Position) error
+	// Keep is Mark for a position that should be stored soon even if nothing was
+	// written since the last one: the source holds its log until it is acknowledged.
+	Keep(ctx context.Context, pos Position) error
 }
 
 // Optional capabilities of source sessions.
@@ -242,7 +271,8 @@ type RangePlanner interface {
 }
 
 // Acknowledger is a source that holds data until it is told that it is durable
-// (CDC). The engine calls it only with positions that are stored (invariant 3).
+// (CDC). The engine calls it only with positions that are stored (invariant 3),
+// during the split's Read and after it, before the session's Close.
 type Acknowledger interface {
 	Acknowledge(ctx context.Context, split Split, pos Position) error
 }

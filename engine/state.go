@@ -58,6 +58,8 @@ type ResourcePlan struct {
 	// was reset; nil: there was none. Where the destination has another one by now
 	// the plan is void (P3).
 	From json.RawMessage `json:"from,omitempty"`
+	// Stream makes it the plan of the route's change stream ([StreamResource]).
+	Stream *StreamPlan `json:"stream,omitempty"`
 }
 
 // RunPlan is a run's frozen plan.

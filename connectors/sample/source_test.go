@@ -46,6 +46,8 @@ func (c *collector) Write(_ context.Context, b *engine.Batch) error {
 	return nil
 }
 
+func (c *collector) Keep(ctx context.Context, pos engine.Position) error { return c.Mark(ctx, pos) }
+
 func (c *collector) Mark(_ context.Context, pos engine.Position) error {
 	c.pos = pos
 	if c.marks++; c.marks == c.stopAt {

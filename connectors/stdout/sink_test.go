@@ -23,6 +23,8 @@ func (k *keep) Write(_ context.Context, b *engine.Batch) error {
 	k.batches = append(k.batches, b)
 	return nil
 }
+func (k *keep) Keep(ctx context.Context, pos engine.Position) error { return k.Mark(ctx, pos) }
+
 func (k *keep) Mark(context.Context, engine.Position) error { return nil }
 
 func TestPrintsStrictJSON(t *testing.T) {

@@ -163,6 +163,9 @@ func (c *collector) take(b *engine.Batch) error {
 	return nil
 }
 
+// Keep is Mark: a collector stores every position.
+func (c *collector) Keep(ctx context.Context, pos engine.Position) error { return c.Mark(ctx, pos) }
+
 func (c *collector) Mark(_ context.Context, pos engine.Position) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

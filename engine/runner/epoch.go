@@ -25,6 +25,8 @@ type cut struct {
 	pos engine.Position
 	// done: the split ends here. last: the reader sends nothing after it.
 	done, last bool
+	// keep: the position is stored even if the epoch has no rows.
+	keep bool
 }
 
 // bounds are the limits of an attempt; any of them ends reading at the next mark.
@@ -140,6 +142,19 @@ func (f *feed) Mark(ctx context.Context, pos engine.Position) error {
 	return nil
 }
 
+// Keep cuts an epoch that is wanted for its position, with or without rows.
+func (f *feed) Keep(ctx context.Context, pos engine.Position) error {
+	_, stop := f.bounds.reached()
+	if err := f.send(ctx, item{end: &cut{pos: pos, last: stop, keep: true}}); err != nil {
+		return err
+	}
+	f.bytes, f.rows, f.since = 0, 0, time.Now()
+	if stop {
+		return engine.ErrBoundary
+	}
+	return nil
+}
+
 func (f *feed) send(ctx context.Context, it item) error {
 	select {
 	case f.items <- it:
@@ -177,7 +192,7 @@ func startRead(ctx context.Context, src engine.SourceSession, req engine.ReadReq
 		case err != nil:
 			r.err = err
 		case res.Done:
-			r.err = f.send(ctx, item{end: &cut{done: true, last: true}})
+			r.err = f.send(ctx, item{end: &cut{pos: res.End, done: true, last: true}})
 		default:
 			if _, stopped := f.bounds.reached(); !stopped {
 				r.err = engine.Bugf("read of split %q ended early without being asked to", req.Split.ID)

@@ -152,7 +152,7 @@ func (r *run) read(ctx context.Context, l engine.Lease, sp *engine.ClaimedSplit,
 		if !more {
 			return errBoundary
 		}
-		if first.end != nil && !first.end.done {
+		if first.end != nil && !first.end.done && !first.end.keep {
 			rd.last = first.end.last
 			continue
 		}

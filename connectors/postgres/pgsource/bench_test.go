@@ -17,8 +17,10 @@ import (
 // counter takes batches and forgets them.
 type counter struct{ rows, bytes int64 }
 
-func (*counter) Reserve(context.Context, int64) error        { return nil }
-func (*counter) Unreserve(int64)                             {}
+func (*counter) Reserve(context.Context, int64) error                  { return nil }
+func (*counter) Unreserve(int64)                                       {}
+func (c *counter) Keep(ctx context.Context, pos engine.Position) error { return c.Mark(ctx, pos) }
+
 func (*counter) Mark(context.Context, engine.Position) error { return nil }
 func (c *counter) Write(_ context.Context, b *engine.Batch) error {
 	c.rows += int64(b.Rows)

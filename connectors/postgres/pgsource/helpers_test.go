@@ -249,6 +249,8 @@ func (w *writer) record(b *engine.Batch) {
 	}
 }
 
+func (w *writer) Keep(ctx context.Context, pos engine.Position) error { return w.Mark(ctx, pos) }
+
 func (w *writer) Mark(_ context.Context, pos engine.Position) error {
 	w.pos = append(engine.Position(nil), pos...)
 	w.rows, w.open = append(w.rows, w.open...), nil
