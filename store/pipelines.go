@@ -337,7 +337,7 @@ func (d *DB) Pipelines(ctx context.Context, organization uuid.UUID, f pipelines.
 		if err != nil {
 			return fmt.Errorf("list pipelines: %w", err)
 		}
-		items, err := each(rows, func(r db.Pipeline) (pipelines.Pipeline, error) { return wholePipeline(ctx, tx, r) })
+		items, err := wholePipelines(ctx, tx, rows)
 		out = control.PageOf(listPipelines, p, items, func(p pipelines.Pipeline) any { return p.Name })
 		return err
 	})
@@ -358,7 +358,11 @@ func pipelineVersion(ctx context.Context, tx Tx, id uuid.UUID, number int64) (pi
 	if err != nil {
 		return pipelines.Version{}, notFound(err, "version", strconv.FormatInt(number, 10))
 	}
-	return wholeVersion(ctx, tx, row)
+	out, err := wholeVersions(ctx, tx, []db.PipelineVersion{row})
+	if err != nil {
+		return pipelines.Version{}, err
+	}
+	return out[0], nil
 }
 
 // PipelineVersions implements [pipelines.Store].
@@ -372,7 +376,7 @@ func (d *DB) PipelineVersions(ctx context.Context, organization, id uuid.UUID, p
 		if err != nil {
 			return fmt.Errorf("list versions of pipeline %s: %w", id, err)
 		}
-		items, err := each(rows, func(r db.PipelineVersion) (pipelines.Version, error) { return wholeVersion(ctx, tx, r) })
+		items, err := wholeVersions(ctx, tx, rows)
 		out = control.PageOf(listPipelineVersions, p, items, func(v pipelines.Version) any { return v.Number })
 		return err
 	})
@@ -381,22 +385,65 @@ func (d *DB) PipelineVersions(ctx context.Context, organization, id uuid.UUID, p
 
 // wholePipeline adds the current version to a row.
 func wholePipeline(ctx context.Context, tx Tx, r db.Pipeline) (pipelines.Pipeline, error) {
-	v, err := pipelineVersion(ctx, tx, r.ID, r.Current)
-	return pipelines.Pipeline{ID: r.ID, Name: r.Name, Description: r.Description, Paused: r.Paused, Version: r.Version, Current: v,
-		CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt}, err
+	out, err := wholePipelines(ctx, tx, []db.Pipeline{r})
+	if err != nil {
+		return pipelines.Pipeline{}, err
+	}
+	return out[0], nil
 }
 
-func wholeVersion(ctx context.Context, tx Tx, r db.PipelineVersion) (pipelines.Version, error) {
-	v := pipelines.Version{Number: r.Number, Hash: r.Hash, CreatedAt: r.CreatedAt, CreatedBy: r.CreatedBy}
-	if err := json.Unmarshal(r.Graph, &v.Graph); err != nil {
-		return v, fmt.Errorf("read version %d of pipeline %s: %w", r.Number, r.Pipeline, err)
+// wholePipelines adds their current versions to rows, in two statements for all.
+func wholePipelines(ctx context.Context, tx Tx, rows []db.Pipeline) ([]pipelines.Pipeline, error) {
+	ids, numbers := make([]uuid.UUID, len(rows)), make([]int64, len(rows))
+	for i, r := range rows {
+		ids[i], numbers[i] = r.ID, r.Current
 	}
-	routes, err := tx.Q().ListPipelineRoutes(ctx, db.ListPipelineRoutesParams{Organization: r.Organization, Pipeline: r.Pipeline, Number: r.Number})
+	found, err := tx.Q().PipelineVersions(ctx, db.PipelineVersionsParams{Organization: tx.Organization(), Pipelines: ids, Numbers: numbers})
 	if err != nil {
-		return v, fmt.Errorf("read routes of pipeline %s: %w", r.Pipeline, err)
+		return nil, fmt.Errorf("read current versions of pipelines: %w", err)
 	}
-	for _, x := range routes {
-		v.Routes = append(v.Routes, pipelines.Route{Key: x.RouteKey, From: x.Source, To: x.Sink, Name: x.Name, Hash: x.Hash})
+	versions, err := wholeVersions(ctx, tx, found)
+	if err != nil {
+		return nil, err
 	}
-	return v, nil
+	current := make(map[uuid.UUID]pipelines.Version, len(found))
+	for i, v := range found {
+		current[v.Pipeline] = versions[i]
+	}
+	return each(rows, func(r db.Pipeline) (pipelines.Pipeline, error) {
+		v, ok := current[r.ID]
+		if !ok {
+			return pipelines.Pipeline{}, fmt.Errorf("pipeline %s has no version %d, which is its current one", r.ID, r.Current)
+		}
+		return pipelines.Pipeline{ID: r.ID, Name: r.Name, Description: r.Description, Paused: r.Paused, Version: r.Version, Current: v,
+			CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt}, nil
+	})
+}
+
+// wholeVersions adds their routes to rows, in one statement for all.
+func wholeVersions(ctx context.Context, tx Tx, rows []db.PipelineVersion) ([]pipelines.Version, error) {
+	ids, numbers := make([]uuid.UUID, len(rows)), make([]int64, len(rows))
+	for i, r := range rows {
+		ids[i], numbers[i] = r.Pipeline, r.Number
+	}
+	found, err := tx.Q().PipelineRoutes(ctx, db.PipelineRoutesParams{Organization: tx.Organization(), Pipelines: ids, Numbers: numbers})
+	if err != nil {
+		return nil, fmt.Errorf("read routes of pipelines: %w", err)
+	}
+	type version struct {
+		pipeline uuid.UUID
+		number   int64
+	}
+	routes := map[version][]pipelines.Route{}
+	for _, x := range found {
+		of := version{x.Pipeline, x.Number}
+		routes[of] = append(routes[of], pipelines.Route{Key: x.RouteKey, From: x.Source, To: x.Sink, Name: x.Name, Hash: x.Hash})
+	}
+	return each(rows, func(r db.PipelineVersion) (pipelines.Version, error) {
+		v := pipelines.Version{Number: r.Number, Hash: r.Hash, CreatedAt: r.CreatedAt, CreatedBy: r.CreatedBy, Routes: routes[version{r.Pipeline, r.Number}]}
+		if err := json.Unmarshal(r.Graph, &v.Graph); err != nil {
+			return v, fmt.Errorf("read version %d of pipeline %s: %w", r.Number, r.Pipeline, err)
+		}
+		return v, nil
+	})
 }

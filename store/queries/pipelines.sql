@@ -38,6 +38,11 @@ INSERT INTO pipeline_versions (organization, pipeline, number, hash, graph, crea
 -- name: GetPipelineVersion :one
 SELECT * FROM pipeline_versions WHERE organization = $1 AND pipeline = $2 AND number = $3;
 
+-- name: PipelineVersions :many
+-- The versions of several pipelines, one of each, in any order.
+SELECT v.* FROM (SELECT unnest(@pipelines::uuid[]) AS pipeline, unnest(@numbers::bigint[]) AS number) w
+JOIN pipeline_versions v ON v.organization = @organization AND v.pipeline = w.pipeline AND v.number = w.number;
+
 -- name: ListPipelineVersions :many
 SELECT * FROM pipeline_versions
 WHERE organization = $1 AND pipeline = $2 AND number < @before
@@ -50,8 +55,11 @@ INSERT INTO pipeline_uses (organization, pipeline, number, connection) VALUES ($
 INSERT INTO pipeline_routes (organization, pipeline, number, route_key, position, source, sink, name, hash)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9);
 
--- name: ListPipelineRoutes :many
-SELECT * FROM pipeline_routes WHERE organization = $1 AND pipeline = $2 AND number = $3 ORDER BY position;
+-- name: PipelineRoutes :many
+-- The routes of several versions, those of a version in order.
+SELECT r.* FROM (SELECT unnest(@pipelines::uuid[]) AS pipeline, unnest(@numbers::bigint[]) AS number) w
+JOIN pipeline_routes r ON r.organization = @organization AND r.pipeline = w.pipeline AND r.number = w.number
+ORDER BY r.pipeline, r.number, r.position;
 
 -- name: GetRouteName :one
 SELECT name FROM route_names WHERE organization = $1 AND pipeline = $2 AND route_key = $3;

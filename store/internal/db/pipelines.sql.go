@@ -331,46 +331,6 @@ func (q *Queries) KnownResources(ctx context.Context, arg KnownResourcesParams) 
 	return items, nil
 }
 
-const listPipelineRoutes = `-- name: ListPipelineRoutes :many
-SELECT organization, pipeline, number, route_key, position, source, sink, name, hash FROM pipeline_routes WHERE organization = $1 AND pipeline = $2 AND number = $3 ORDER BY position
-`
-
-type ListPipelineRoutesParams struct {
-	Organization uuid.UUID
-	Pipeline     uuid.UUID
-	Number       int64
-}
-
-func (q *Queries) ListPipelineRoutes(ctx context.Context, arg ListPipelineRoutesParams) ([]PipelineRoute, error) {
-	rows, err := q.db.Query(ctx, listPipelineRoutes, arg.Organization, arg.Pipeline, arg.Number)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []PipelineRoute
-	for rows.Next() {
-		var i PipelineRoute
-		if err := rows.Scan(
-			&i.Organization,
-			&i.Pipeline,
-			&i.Number,
-			&i.RouteKey,
-			&i.Position,
-			&i.Source,
-			&i.Sink,
-			&i.Name,
-			&i.Hash,
-		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const listPipelineVersions = `-- name: ListPipelineVersions :many
 SELECT organization, pipeline, number, hash, graph, created_at, created_by FROM pipeline_versions
 WHERE organization = $1 AND pipeline = $2 AND number < $3
@@ -519,6 +479,89 @@ func (q *Queries) OpenRunOf(ctx context.Context, arg OpenRunOfParams) (OpenRunOf
 	var i OpenRunOfRow
 	err := row.Scan(&i.ID, &i.State)
 	return i, err
+}
+
+const pipelineRoutes = `-- name: PipelineRoutes :many
+SELECT r.organization, r.pipeline, r.number, r.route_key, r.position, r.source, r.sink, r.name, r.hash FROM (SELECT unnest($1::uuid[]) AS pipeline, unnest($2::bigint[]) AS number) w
+JOIN pipeline_routes r ON r.organization = $3 AND r.pipeline = w.pipeline AND r.number = w.number
+ORDER BY r.pipeline, r.number, r.position
+`
+
+type PipelineRoutesParams struct {
+	Pipelines    []uuid.UUID
+	Numbers      []int64
+	Organization uuid.UUID
+}
+
+// The routes of several versions, those of a version in order.
+func (q *Queries) PipelineRoutes(ctx context.Context, arg PipelineRoutesParams) ([]PipelineRoute, error) {
+	rows, err := q.db.Query(ctx, pipelineRoutes, arg.Pipelines, arg.Numbers, arg.Organization)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []PipelineRoute
+	for rows.Next() {
+		var i PipelineRoute
+		if err := rows.Scan(
+			&i.Organization,
+			&i.Pipeline,
+			&i.Number,
+			&i.RouteKey,
+			&i.Position,
+			&i.Source,
+			&i.Sink,
+			&i.Name,
+			&i.Hash,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const pipelineVersions = `-- name: PipelineVersions :many
+SELECT v.organization, v.pipeline, v.number, v.hash, v.graph, v.created_at, v.created_by FROM (SELECT unnest($1::uuid[]) AS pipeline, unnest($2::bigint[]) AS number) w
+JOIN pipeline_versions v ON v.organization = $3 AND v.pipeline = w.pipeline AND v.number = w.number
+`
+
+type PipelineVersionsParams struct {
+	Pipelines    []uuid.UUID
+	Numbers      []int64
+	Organization uuid.UUID
+}
+
+// The versions of several pipelines, one of each, in any order.
+func (q *Queries) PipelineVersions(ctx context.Context, arg PipelineVersionsParams) ([]PipelineVersion, error) {
+	rows, err := q.db.Query(ctx, pipelineVersions, arg.Pipelines, arg.Numbers, arg.Organization)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []PipelineVersion
+	for rows.Next() {
+		var i PipelineVersion
+		if err := rows.Scan(
+			&i.Organization,
+			&i.Pipeline,
+			&i.Number,
+			&i.Hash,
+			&i.Graph,
+			&i.CreatedAt,
+			&i.CreatedBy,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const routesNamed = `-- name: RoutesNamed :many
