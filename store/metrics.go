@@ -52,8 +52,9 @@ func pipelineNames(ctx context.Context, tx Tx, ids ...uuid.UUID) (map[uuid.UUID]
 // Metrics implements [projection.Reader].
 func (p *Projection) Metrics(ctx context.Context, a control.Actor, query projection.Query, limit int) (out []projection.Point, err error) {
 	by := func(d projection.Dimension) bool { return slices.Contains(query.By, d) }
+	daysSince, daysBefore := wholeDays(query)
 	params := db.SumMetricsParams{
-		Organization: a.Organization, Bucket: query.Bucket, Since: query.From, Before: query.To,
+		Organization: a.Organization, Bucket: query.Bucket, Since: query.From, Before: query.To, DaysSince: daysSince, DaysBefore: daysBefore,
 		ByPipeline: by(projection.ByPipeline), ByConnector: by(projection.ByConnector), ByResource: by(projection.ByResource), ByStatus: by(projection.ByStatus),
 		Resources: query.Resources(), Resource: query.Resource, Pipeline: optional(query.Pipeline), Connector: query.Connector, Status: query.Status,
 		Count: int32(limit),
@@ -63,13 +64,16 @@ func (p *Projection) Metrics(ctx context.Context, a control.Actor, query project
 		if err != nil {
 			return err
 		}
-		durations, err := tx.Q().SumDurations(ctx, db.SumDurationsParams{
-			Organization: params.Organization, Bucket: params.Bucket, Since: params.Since, Before: params.Before,
-			ByPipeline: params.ByPipeline, ByConnector: params.ByConnector, ByResource: params.ByResource, ByStatus: params.ByStatus,
-			Resources: params.Resources, Resource: params.Resource, Pipeline: params.Pipeline, Connector: params.Connector, Status: params.Status,
-		})
-		if err != nil {
-			return err
+		var durations []db.SumDurationsRow
+		if query.Durations {
+			durations, err = tx.Q().SumDurations(ctx, db.SumDurationsParams{
+				Organization: params.Organization, Bucket: params.Bucket, Since: params.Since, Before: params.Before, DaysSince: daysSince, DaysBefore: daysBefore,
+				ByPipeline: params.ByPipeline, ByConnector: params.ByConnector, ByResource: params.ByResource, ByStatus: params.ByStatus,
+				Resources: params.Resources, Resource: params.Resource, Pipeline: params.Pipeline, Connector: params.Connector, Status: params.Status,
+			})
+			if err != nil {
+				return err
+			}
 		}
 		classes := map[bucketKey]map[int]int64{}
 		for _, r := range durations {
@@ -95,6 +99,16 @@ func (p *Projection) Metrics(ctx context.Context, a control.Actor, query project
 		return err
 	})
 	return out, err
+}
+
+// wholeDays are the days of UTC, if there are any, that an answer can be summed up
+// of: the sums of the hours before and after them are needed singly.
+func wholeDays(q projection.Query) (since, before time.Time) {
+	since, before = q.From.Add(day-1).UTC().Truncate(day), q.To.UTC().Truncate(day)
+	if q.Bucket == "hour" || !since.Before(before) {
+		return q.From, q.From
+	}
+	return since, before
 }
 
 // bucketKey joins sums with their durations.

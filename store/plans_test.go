@@ -49,7 +49,7 @@ func queryTexts(t *testing.T) map[string]string {
 // that the planner has a choice.
 var largeTables = []string{
 	"runs", "facts", "splits", "resources", "slots", "fact_relays", "audit_log", "idempotency",
-	"run_history", "run_resources", "run_costs", "metrics_hourly", "metrics_durations",
+	"run_history", "run_resources", "run_costs", "metrics_hourly", "metrics_durations", "metrics_daily", "metrics_daily_durations",
 	"schedule_occurrences", "notification_deliveries", "notification_attempts", "inspections",
 }
 
@@ -197,6 +197,9 @@ func fillForPlans(t *testing.T, d *DB) {
 		`INSERT INTO metrics_hourly SELECT DISTINCT organization, date_trunc('hour', created_at), pipeline, 's', 'd', r, 'completed', 1, 1, 1, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1
 			FROM runs, unnest('{"", a, b}'::text[]) r`,
 		`INSERT INTO metrics_durations SELECT organization, hour, pipeline, source, sink, resource, status, n, 1 FROM metrics_hourly, generate_series(1, 2) n`,
+		`INSERT INTO metrics_daily SELECT DISTINCT ON (organization, date_trunc('day', hour, 'UTC'), pipeline, resource) organization, date_trunc('day', hour, 'UTC'),
+			pipeline, source, sink, resource, status, 1, 1, 1, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1 FROM metrics_hourly`,
+		`INSERT INTO metrics_daily_durations SELECT organization, day, pipeline, source, sink, resource, status, n, 1 FROM metrics_daily, generate_series(1, 2) n`,
 		`INSERT INTO schedules (organization, id, name, pipeline, cron, time_zone, jitter_seconds, overlap, catch_up, catch_up_limit, options, state)
 			SELECT organization, id, pipeline, id, '@daily', 'UTC', 0, 'skip', 'none', 1, '{}', 'paused' FROM routes`,
 		`INSERT INTO schedule_occurrences (organization, schedule, instant, pipeline, state, concluded_at)

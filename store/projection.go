@@ -427,7 +427,8 @@ func resourceParams(organization, run uuid.UUID, r *projection.Resource) (db.Ups
 	}, err
 }
 
-// metricParams turns buckets into rows, in the order in which everybody locks them.
+// metricParams turns buckets into rows, in the order in which everybody locks them:
+// that of their days, which the database adds to at the transaction's end, first.
 func metricParams(organization uuid.UUID, buckets map[projection.Key]projection.Metrics) ([]db.AddMetricsParams, []db.AddDurationsParams) {
 	var metrics []db.AddMetricsParams
 	var durations []db.AddDurationsParams
@@ -446,12 +447,12 @@ func metricParams(organization uuid.UUID, buckets map[projection.Key]projection.
 		}
 	}
 	slices.SortFunc(metrics, func(a, b db.AddMetricsParams) int {
-		return cmp.Or(a.Hour.Compare(b.Hour), bytes.Compare(a.Pipeline[:], b.Pipeline[:]), cmp.Compare(a.Source, b.Source),
-			cmp.Compare(a.Sink, b.Sink), cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Status, b.Status))
+		return cmp.Or(a.Hour.Truncate(day).Compare(b.Hour.Truncate(day)), bytes.Compare(a.Pipeline[:], b.Pipeline[:]), cmp.Compare(a.Source, b.Source),
+			cmp.Compare(a.Sink, b.Sink), cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Status, b.Status), a.Hour.Compare(b.Hour))
 	})
 	slices.SortFunc(durations, func(a, b db.AddDurationsParams) int {
-		return cmp.Or(a.Hour.Compare(b.Hour), bytes.Compare(a.Pipeline[:], b.Pipeline[:]), cmp.Compare(a.Source, b.Source),
-			cmp.Compare(a.Sink, b.Sink), cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Status, b.Status), cmp.Compare(a.Class, b.Class))
+		return cmp.Or(a.Hour.Truncate(day).Compare(b.Hour.Truncate(day)), bytes.Compare(a.Pipeline[:], b.Pipeline[:]), cmp.Compare(a.Source, b.Source),
+			cmp.Compare(a.Sink, b.Sink), cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Status, b.Status), cmp.Compare(a.Class, b.Class), a.Hour.Compare(b.Hour))
 	})
 	return metrics, durations
 }

@@ -50,7 +50,7 @@ func rebuild(ctx context.Context, tx Tx, a control.Actor, id uuid.UUID) error {
 	if err := q.ResetHistory(ctx, organization); err != nil {
 		return fmt.Errorf("empty the history: %w", err)
 	}
-	if err := errors.Join(q.ResetResources(ctx, organization), q.ResetCosts(ctx, organization), q.ResetMetrics(ctx, organization)); err != nil {
+	if err := errors.Join(q.ResetResources(ctx, organization), q.ResetCosts(ctx, organization), q.ResetMetrics(ctx, organization), q.ResetDailyMetrics(ctx, organization)); err != nil {
 		return fmt.Errorf("empty the read models: %w", err)
 	}
 	if err := audit(ctx, tx, control.AuditEntry{Actor: a, Action: "metrics.rebuild", Kind: "metrics", Object: id}); err != nil {

@@ -118,6 +118,8 @@ func (s told) models(tb testing.TB) string {
 			`SELECT to_jsonb(t) FROM run_costs t ORDER BY run`,
 			`SELECT to_jsonb(t) FROM metrics_hourly t ORDER BY hour, pipeline, source, sink, resource, status`,
 			`SELECT to_jsonb(t) FROM metrics_durations t ORDER BY hour, pipeline, source, sink, resource, status, class`,
+			`SELECT to_jsonb(t) FROM metrics_daily t ORDER BY day, pipeline, source, sink, resource, status`,
+			`SELECT to_jsonb(t) FROM metrics_daily_durations t ORDER BY day, pipeline, source, sink, resource, status, class`,
 		} {
 			rows, err := tx.Query(ctx, query)
 			if err != nil {
@@ -214,6 +216,8 @@ func TestProjectionFoldsOnce(t *testing.T) {
 	require.Equal(t, s.count(t, `SELECT sum(cpu_ms) FROM run_history`), s.count(t, `SELECT sum(cpu_ms) FROM metrics_hourly WHERE resource = ''`))
 	require.Equal(t, s.count(t, `SELECT sum(compute_ms) FROM run_costs`), s.count(t, `SELECT sum(compute_ms) FROM metrics_hourly WHERE resource = ''`))
 	require.Equal(t, s.count(t, `SELECT sum(endings) FROM metrics_durations WHERE resource = ''`), s.count(t, `SELECT sum(runs) FROM metrics_hourly WHERE resource = ''`))
+	require.Equal(t, s.count(t, daysOfHours), s.count(t, `SELECT count(*) FROM metrics_daily`))
+	require.Zero(t, s.count(t, daysBehind))
 	require.Equal(t, "db", s.text(t, `SELECT string_agg(DISTINCT source, ',') FROM run_history`))
 
 	for event, facts := range map[string]int{notify.RunCompleted: want["run.completed"], notify.RunPartial: want["run.failed"], notify.ResourceFailed: want["resource.failed"]} {
@@ -235,6 +239,7 @@ func TestProjectionFoldsOnce(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, runs, begun.Waiting)
 	require.Zero(t, s.count(t, `SELECT count(*) FROM metrics_hourly`))
+	require.Zero(t, s.count(t, `SELECT count(*) FROM metrics_daily`))
 	again, err := read.Rebuild(ctx, s.a)
 	require.NoError(t, err)
 	require.Equal(t, begun, again, "the same request")

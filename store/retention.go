@@ -96,6 +96,9 @@ func (r Retention) jobs() []retentionJob {
 		{"metrics", keep(r.Metrics, 800*day), func(ctx context.Context, q *db.Queries, s float64) (int64, error) {
 			return q.DeleteOldMetrics(ctx, db.DeleteOldMetricsParams{Seconds: s, Most: retentionBatch / 50})
 		}},
+		{"daily metrics", keep(r.Metrics, 800*day), func(ctx context.Context, q *db.Queries, s float64) (int64, error) {
+			return q.DeleteOldDailyMetrics(ctx, db.DeleteOldDailyMetricsParams{Seconds: s, Most: retentionBatch / 50})
+		}},
 		{"deleted schedules", keep(r.Deleted, 90*day), func(ctx context.Context, q *db.Queries, s float64) (int64, error) {
 			return q.DeleteOldSchedules(ctx, db.DeleteOldSchedulesParams{Seconds: s, Most: retentionBatch})
 		}},

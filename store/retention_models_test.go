@@ -58,6 +58,8 @@ func TestRetentionOfReadModels(t *testing.T) {
 	require.Equal(t, 2, left("run_costs"))
 	require.Equal(t, 3, left("metrics_hourly"))
 	require.Equal(t, 3, left("metrics_durations"))
+	require.Equal(t, 3, left("metrics_daily"))
+	require.Equal(t, 3, left("metrics_daily_durations"))
 	for _, table := range []string{"schedules", "notification_rules"} {
 		require.Equal(t, 3, left(table))
 		require.Zero(t, left(table+` WHERE name = 'old'`), table)

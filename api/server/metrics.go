@@ -67,6 +67,7 @@ func (o *operations) ListMetricSeries(ctx context.Context, r rest.ListMetricSeri
 	}
 	points, err := o.Metrics.Metrics(ctx, actorOf(ctx), projection.Query{
 		Bucket: bucket, From: p.From, To: p.To, Pipeline: pipeline, Connector: p.Connector, Resource: p.Resource, Status: string(p.Status), By: dimensions(p.GroupBy),
+		Durations: p.Metric == rest.MetricNameDurationSeconds,
 	})
 	if err != nil {
 		return nil, err
@@ -101,6 +102,7 @@ func (o *operations) ListMetricAggregates(ctx context.Context, r rest.ListMetric
 	}
 	points, err := o.Metrics.Metrics(ctx, actorOf(ctx), projection.Query{
 		From: p.From, To: p.To, Pipeline: pipeline, Connector: p.Connector, Resource: p.Resource, Status: string(p.Status), By: dimensions(p.GroupBy),
+		Durations: p.Metric == rest.MetricNameDurationSeconds,
 	})
 	if err != nil {
 		return nil, err

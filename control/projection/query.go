@@ -33,6 +33,8 @@ type Query struct {
 	Pipeline                    uuid.UUID
 	Connector, Resource, Status string
 	By                          []Dimension
+	// Durations asks for how many endings took how long, for percentiles.
+	Durations bool
 }
 
 // Resources tells whether single resources are asked for rather than whole runs.

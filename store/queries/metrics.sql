@@ -1,5 +1,6 @@
 -- name: SumMetrics :many
--- Buckets summed up by time and by the dimensions that are asked for.
+-- Buckets summed up by time and by the dimensions that are asked for: of the days
+-- from days_since to days_before the daily sums, of the rest the hourly ones.
 SELECT (CASE WHEN @bucket::text = '' THEN 'epoch'::timestamptz ELSE date_trunc(@bucket, m.hour, 'UTC') END)::timestamptz AS at,
     (CASE WHEN @by_pipeline::boolean THEN m.pipeline::text ELSE '' END)::text AS pipeline,
     (CASE WHEN @by_connector::boolean THEN m.source || '->' || m.sink ELSE '' END)::text AS connector,
@@ -8,9 +9,17 @@ SELECT (CASE WHEN @bucket::text = '' THEN 'epoch'::timestamptz ELSE date_trunc(@
     sum(m.runs)::bigint AS runs, sum(m.rows_read)::bigint AS rows_read, sum(m.rows_written)::bigint AS rows_written, sum(m.bytes)::bigint AS bytes,
     sum(m.duration_ms)::bigint AS duration_ms, coalesce(min(m.min_ms) FILTER (WHERE m.runs > 0), 0)::bigint AS min_ms, max(m.max_ms)::bigint AS max_ms,
     sum(m.cpu_ms)::bigint AS cpu_ms, max(m.peak_bytes)::bigint AS peak_bytes
-FROM metrics_hourly m
-WHERE m.organization = $1 AND m.hour >= @since::timestamptz AND m.hour < @before::timestamptz
-    AND (@resources::boolean = (m.resource <> '')) AND (@resource::text = '' OR m.resource = @resource)
+FROM (
+    SELECT d.day AS hour, d.pipeline, d.source, d.sink, d.resource, d.status, d.runs, d.rows_read, d.rows_written, d.bytes, d.duration_ms, d.min_ms, d.max_ms, d.cpu_ms, d.peak_bytes FROM metrics_daily d
+    WHERE d.organization = $1 AND d.day >= @days_since::timestamptz AND d.day < @days_before::timestamptz AND (@resources::boolean = (d.resource <> ''))
+    UNION ALL
+    SELECT h.hour, h.pipeline, h.source, h.sink, h.resource, h.status, h.runs, h.rows_read, h.rows_written, h.bytes, h.duration_ms, h.min_ms, h.max_ms, h.cpu_ms, h.peak_bytes FROM metrics_hourly h
+    WHERE h.organization = $1 AND h.hour >= @since::timestamptz AND h.hour < @days_since::timestamptz AND (@resources::boolean = (h.resource <> ''))
+    UNION ALL
+    SELECT h.hour, h.pipeline, h.source, h.sink, h.resource, h.status, h.runs, h.rows_read, h.rows_written, h.bytes, h.duration_ms, h.min_ms, h.max_ms, h.cpu_ms, h.peak_bytes FROM metrics_hourly h
+    WHERE h.organization = $1 AND h.hour >= @days_before::timestamptz AND h.hour < @before::timestamptz AND (@resources::boolean = (h.resource <> ''))
+) m
+WHERE (@resource::text = '' OR m.resource = @resource)
     AND (sqlc.narg(pipeline)::uuid IS NULL OR m.pipeline = sqlc.narg(pipeline))
     AND (@connector::text = '' OR m.source = @connector OR m.sink = @connector)
     AND (@status::text = '' OR m.status = @status)
@@ -23,9 +32,17 @@ SELECT (CASE WHEN @bucket::text = '' THEN 'epoch'::timestamptz ELSE date_trunc(@
     (CASE WHEN @by_resource::boolean THEN m.resource ELSE '' END)::text AS resource,
     (CASE WHEN @by_status::boolean THEN m.status ELSE '' END)::text AS status,
     m.class, sum(m.endings)::bigint AS endings
-FROM metrics_durations m
-WHERE m.organization = $1 AND m.hour >= @since::timestamptz AND m.hour < @before::timestamptz
-    AND (@resources::boolean = (m.resource <> '')) AND (@resource::text = '' OR m.resource = @resource)
+FROM (
+    SELECT d.day AS hour, d.pipeline, d.source, d.sink, d.resource, d.status, d.class, d.endings FROM metrics_daily_durations d
+    WHERE d.organization = $1 AND d.day >= @days_since::timestamptz AND d.day < @days_before::timestamptz AND (@resources::boolean = (d.resource <> ''))
+    UNION ALL
+    SELECT h.hour, h.pipeline, h.source, h.sink, h.resource, h.status, h.class, h.endings FROM metrics_durations h
+    WHERE h.organization = $1 AND h.hour >= @since::timestamptz AND h.hour < @days_since::timestamptz AND (@resources::boolean = (h.resource <> ''))
+    UNION ALL
+    SELECT h.hour, h.pipeline, h.source, h.sink, h.resource, h.status, h.class, h.endings FROM metrics_durations h
+    WHERE h.organization = $1 AND h.hour >= @days_before::timestamptz AND h.hour < @before::timestamptz AND (@resources::boolean = (h.resource <> ''))
+) m
+WHERE (@resource::text = '' OR m.resource = @resource)
     AND (sqlc.narg(pipeline)::uuid IS NULL OR m.pipeline = sqlc.narg(pipeline))
     AND (@connector::text = '' OR m.source = @connector OR m.sink = @connector)
     AND (@status::text = '' OR m.status = @status)

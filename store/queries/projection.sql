@@ -94,6 +94,9 @@ DELETE FROM run_costs WHERE organization = $1;
 -- name: ResetMetrics :exec
 DELETE FROM metrics_hourly WHERE organization = $1;
 
+-- name: ResetDailyMetrics :exec
+DELETE FROM metrics_daily WHERE organization = $1;
+
 -- name: RelayAgain :exec
 -- All facts of all runs wait for the projection again.
 INSERT INTO fact_relays (organization, run, first, last)

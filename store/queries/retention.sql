@@ -99,6 +99,14 @@ DELETE FROM metrics_hourly m USING (
 ) d WHERE m.organization = d.organization AND m.hour = d.hour AND m.pipeline = d.pipeline AND m.source = d.source AND m.sink = d.sink
     AND m.resource = d.resource AND m.status = d.status;
 
+-- name: DeleteOldDailyMetrics :execrows
+-- With their durations, once none of the day's hours is kept.
+DELETE FROM metrics_daily m USING (
+    SELECT organization, day, pipeline, source, sink, resource, status FROM metrics_daily
+    WHERE day < now() - make_interval(days => 1, secs => @seconds::float8) ORDER BY day LIMIT @most
+) d WHERE m.organization = d.organization AND m.day = d.day AND m.pipeline = d.pipeline AND m.source = d.source AND m.sink = d.sink
+    AND m.resource = d.resource AND m.status = d.status;
+
 -- name: DeleteOldSchedules :execrows
 -- Those that were deleted, once none of their occurrences is kept.
 DELETE FROM schedules s USING (

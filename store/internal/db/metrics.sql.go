@@ -213,12 +213,20 @@ SELECT (CASE WHEN $2::text = '' THEN 'epoch'::timestamptz ELSE date_trunc($2, m.
     (CASE WHEN $5::boolean THEN m.resource ELSE '' END)::text AS resource,
     (CASE WHEN $6::boolean THEN m.status ELSE '' END)::text AS status,
     m.class, sum(m.endings)::bigint AS endings
-FROM metrics_durations m
-WHERE m.organization = $1 AND m.hour >= $7::timestamptz AND m.hour < $8::timestamptz
-    AND ($9::boolean = (m.resource <> '')) AND ($10::text = '' OR m.resource = $10)
-    AND ($11::uuid IS NULL OR m.pipeline = $11)
-    AND ($12::text = '' OR m.source = $12 OR m.sink = $12)
-    AND ($13::text = '' OR m.status = $13)
+FROM (
+    SELECT d.day AS hour, d.pipeline, d.source, d.sink, d.resource, d.status, d.class, d.endings FROM metrics_daily_durations d
+    WHERE d.organization = $1 AND d.day >= $7::timestamptz AND d.day < $8::timestamptz AND ($9::boolean = (d.resource <> ''))
+    UNION ALL
+    SELECT h.hour, h.pipeline, h.source, h.sink, h.resource, h.status, h.class, h.endings FROM metrics_durations h
+    WHERE h.organization = $1 AND h.hour >= $10::timestamptz AND h.hour < $7::timestamptz AND ($9::boolean = (h.resource <> ''))
+    UNION ALL
+    SELECT h.hour, h.pipeline, h.source, h.sink, h.resource, h.status, h.class, h.endings FROM metrics_durations h
+    WHERE h.organization = $1 AND h.hour >= $8::timestamptz AND h.hour < $11::timestamptz AND ($9::boolean = (h.resource <> ''))
+) m
+WHERE ($12::text = '' OR m.resource = $12)
+    AND ($13::uuid IS NULL OR m.pipeline = $13)
+    AND ($14::text = '' OR m.source = $14 OR m.sink = $14)
+    AND ($15::text = '' OR m.status = $15)
 GROUP BY 1, 2, 3, 4, 5, 6
 `
 
@@ -229,9 +237,11 @@ type SumDurationsParams struct {
 	ByConnector  bool
 	ByResource   bool
 	ByStatus     bool
+	DaysSince    time.Time
+	DaysBefore   time.Time
+	Resources    bool
 	Since        time.Time
 	Before       time.Time
-	Resources    bool
 	Resource     string
 	Pipeline     *uuid.UUID
 	Connector    string
@@ -256,9 +266,11 @@ func (q *Queries) SumDurations(ctx context.Context, arg SumDurationsParams) ([]S
 		arg.ByConnector,
 		arg.ByResource,
 		arg.ByStatus,
+		arg.DaysSince,
+		arg.DaysBefore,
+		arg.Resources,
 		arg.Since,
 		arg.Before,
-		arg.Resources,
 		arg.Resource,
 		arg.Pipeline,
 		arg.Connector,
@@ -299,13 +311,21 @@ SELECT (CASE WHEN $2::text = '' THEN 'epoch'::timestamptz ELSE date_trunc($2, m.
     sum(m.runs)::bigint AS runs, sum(m.rows_read)::bigint AS rows_read, sum(m.rows_written)::bigint AS rows_written, sum(m.bytes)::bigint AS bytes,
     sum(m.duration_ms)::bigint AS duration_ms, coalesce(min(m.min_ms) FILTER (WHERE m.runs > 0), 0)::bigint AS min_ms, max(m.max_ms)::bigint AS max_ms,
     sum(m.cpu_ms)::bigint AS cpu_ms, max(m.peak_bytes)::bigint AS peak_bytes
-FROM metrics_hourly m
-WHERE m.organization = $1 AND m.hour >= $7::timestamptz AND m.hour < $8::timestamptz
-    AND ($9::boolean = (m.resource <> '')) AND ($10::text = '' OR m.resource = $10)
-    AND ($11::uuid IS NULL OR m.pipeline = $11)
-    AND ($12::text = '' OR m.source = $12 OR m.sink = $12)
-    AND ($13::text = '' OR m.status = $13)
-GROUP BY 1, 2, 3, 4, 5 ORDER BY 2, 3, 4, 5, 1 LIMIT $14
+FROM (
+    SELECT d.day AS hour, d.pipeline, d.source, d.sink, d.resource, d.status, d.runs, d.rows_read, d.rows_written, d.bytes, d.duration_ms, d.min_ms, d.max_ms, d.cpu_ms, d.peak_bytes FROM metrics_daily d
+    WHERE d.organization = $1 AND d.day >= $7::timestamptz AND d.day < $8::timestamptz AND ($9::boolean = (d.resource <> ''))
+    UNION ALL
+    SELECT h.hour, h.pipeline, h.source, h.sink, h.resource, h.status, h.runs, h.rows_read, h.rows_written, h.bytes, h.duration_ms, h.min_ms, h.max_ms, h.cpu_ms, h.peak_bytes FROM metrics_hourly h
+    WHERE h.organization = $1 AND h.hour >= $10::timestamptz AND h.hour < $7::timestamptz AND ($9::boolean = (h.resource <> ''))
+    UNION ALL
+    SELECT h.hour, h.pipeline, h.source, h.sink, h.resource, h.status, h.runs, h.rows_read, h.rows_written, h.bytes, h.duration_ms, h.min_ms, h.max_ms, h.cpu_ms, h.peak_bytes FROM metrics_hourly h
+    WHERE h.organization = $1 AND h.hour >= $8::timestamptz AND h.hour < $11::timestamptz AND ($9::boolean = (h.resource <> ''))
+) m
+WHERE ($12::text = '' OR m.resource = $12)
+    AND ($13::uuid IS NULL OR m.pipeline = $13)
+    AND ($14::text = '' OR m.source = $14 OR m.sink = $14)
+    AND ($15::text = '' OR m.status = $15)
+GROUP BY 1, 2, 3, 4, 5 ORDER BY 2, 3, 4, 5, 1 LIMIT $16
 `
 
 type SumMetricsParams struct {
@@ -315,9 +335,11 @@ type SumMetricsParams struct {
 	ByConnector  bool
 	ByResource   bool
 	ByStatus     bool
+	DaysSince    time.Time
+	DaysBefore   time.Time
+	Resources    bool
 	Since        time.Time
 	Before       time.Time
-	Resources    bool
 	Resource     string
 	Pipeline     *uuid.UUID
 	Connector    string
@@ -342,7 +364,8 @@ type SumMetricsRow struct {
 	PeakBytes   int64
 }
 
-// Buckets summed up by time and by the dimensions that are asked for.
+// Buckets summed up by time and by the dimensions that are asked for: of the days
+// from days_since to days_before the daily sums, of the rest the hourly ones.
 func (q *Queries) SumMetrics(ctx context.Context, arg SumMetricsParams) ([]SumMetricsRow, error) {
 	rows, err := q.db.Query(ctx, sumMetrics,
 		arg.Organization,
@@ -351,9 +374,11 @@ func (q *Queries) SumMetrics(ctx context.Context, arg SumMetricsParams) ([]SumMe
 		arg.ByConnector,
 		arg.ByResource,
 		arg.ByStatus,
+		arg.DaysSince,
+		arg.DaysBefore,
+		arg.Resources,
 		arg.Since,
 		arg.Before,
-		arg.Resources,
 		arg.Resource,
 		arg.Pipeline,
 		arg.Connector,

@@ -209,6 +209,41 @@ type Meta struct {
 	Value string
 }
 
+type MetricsDaily struct {
+	Organization uuid.UUID
+	Day          time.Time
+	Pipeline     uuid.UUID
+	Source       string
+	Sink         string
+	Resource     string
+	Status       string
+	Runs         int64
+	RowsRead     int64
+	RowsWritten  int64
+	RowsSetAside int64
+	Bytes        int64
+	DurationMs   int64
+	MinMs        int64
+	MaxMs        int64
+	ComputeMs    int64
+	MemoryMibMs  int64
+	CpuMs        int64
+	MovedBytes   int64
+	PeakBytes    int64
+}
+
+type MetricsDailyDuration struct {
+	Organization uuid.UUID
+	Day          time.Time
+	Pipeline     uuid.UUID
+	Source       string
+	Sink         string
+	Resource     string
+	Status       string
+	Class        int32
+	Endings      int64
+}
+
 type MetricsDuration struct {
 	Organization uuid.UUID
 	Hour         time.Time

@@ -231,6 +231,15 @@ func (q *Queries) ResetCosts(ctx context.Context, organization uuid.UUID) error 
 	return err
 }
 
+const resetDailyMetrics = `-- name: ResetDailyMetrics :exec
+DELETE FROM metrics_daily WHERE organization = $1
+`
+
+func (q *Queries) ResetDailyMetrics(ctx context.Context, organization uuid.UUID) error {
+	_, err := q.db.Exec(ctx, resetDailyMetrics, organization)
+	return err
+}
+
 const resetHistory = `-- name: ResetHistory :exec
 UPDATE run_history SET muted = greatest(muted, folded), folded = 0, state = '', resumable = false, error = '', error_class = '', hint = '',
     started_at = NULL, ended_at = NULL, progressed_at = NULL, attempts = 0, failures = 0, interruptions = 0,

@@ -49,6 +49,28 @@ func (q *Queries) DeleteOldAudit(ctx context.Context, arg DeleteOldAuditParams) 
 	return result.RowsAffected(), nil
 }
 
+const deleteOldDailyMetrics = `-- name: DeleteOldDailyMetrics :execrows
+DELETE FROM metrics_daily m USING (
+    SELECT organization, day, pipeline, source, sink, resource, status FROM metrics_daily
+    WHERE day < now() - make_interval(days => 1, secs => $1::float8) ORDER BY day LIMIT $2
+) d WHERE m.organization = d.organization AND m.day = d.day AND m.pipeline = d.pipeline AND m.source = d.source AND m.sink = d.sink
+    AND m.resource = d.resource AND m.status = d.status
+`
+
+type DeleteOldDailyMetricsParams struct {
+	Seconds float64
+	Most    int32
+}
+
+// With their durations, once none of the day's hours is kept.
+func (q *Queries) DeleteOldDailyMetrics(ctx context.Context, arg DeleteOldDailyMetricsParams) (int64, error) {
+	result, err := q.db.Exec(ctx, deleteOldDailyMetrics, arg.Seconds, arg.Most)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const deleteOldDeliveries = `-- name: DeleteOldDeliveries :execrows
 DELETE FROM notification_deliveries n USING (
     SELECT organization, id FROM notification_deliveries
