@@ -172,6 +172,9 @@ func fill(ctx context.Context, url string, runs, factsEach int) (size, run, pipe
 		`INSERT INTO metrics_hourly SELECT organization, date_trunc('hour', created_at), pipeline, 'postgres', 'postgres', '', 'completed', count(*), 1, 1, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1
 			FROM runs WHERE state = 'completed' GROUP BY 1, 2, 3`,
 		`INSERT INTO metrics_durations SELECT organization, hour, pipeline, source, sink, resource, status, 100, runs FROM metrics_hourly`,
+		`INSERT INTO metrics_daily SELECT organization, date_trunc('day', hour, 'UTC'), pipeline, source, sink, resource, status, sum(runs), 1, 1, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1
+			FROM metrics_hourly GROUP BY 1, 2, 3, 4, 5, 6, 7`,
+		`INSERT INTO metrics_daily_durations SELECT organization, day, pipeline, source, sink, resource, status, 100, runs FROM metrics_daily`,
 		`INSERT INTO notification_rules (organization, id, name, events, channel) SELECT o, id, 'r' || n, '{run.failed}', 'email' FROM p LIMIT 1`,
 		`INSERT INTO notification_deliveries (organization, id, rule, event, event_key, pipeline, run, channel, state, payload, created_at, sent_at)
 			SELECT r.organization, r.id, n.id, 'run.failed', r.id::text, r.pipeline, r.id, 'email', 'sent', '{}', r.created_at, r.ended_at FROM runs r, notification_rules n WHERE r.state = 'failed'`,

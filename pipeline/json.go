@@ -236,17 +236,18 @@ func (j *jsonReader) mapping(n *node, depth int) error {
 }
 
 // Resolve replaces the references in a configuration and returns it as connectors
-// take it; it holds secrets then.
-func Resolve(config []byte, lookup func(name string) (string, bool)) (engine.Config, error) {
+// take it; it holds secrets then, which it returns too: they must not appear in any
+// output.
+func Resolve(config []byte, lookup func(name string) (string, bool)) (resolved engine.Config, secrets []string, err error) {
 	root, err := readJSON(config)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var secrets []string
 	r := &reader{}
 	r.replaceEnv(root, lookup, &secrets)
 	if len(r.problems) > 0 {
-		return nil, &Error{Problems: r.problems}
+		return nil, nil, &Error{Problems: r.problems}
 	}
-	return engine.Config(root.json(true)), nil
+	collectPasswords(root, &secrets)
+	return engine.Config(root.json(true)), secrets, nil
 }

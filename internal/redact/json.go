@@ -5,9 +5,13 @@ import (
 	"encoding/json"
 )
 
-// prose are the keys whose values are written for people. The others are names,
-// numbers and positions that programs go on by, and that no message gets into.
-var prose = map[string]bool{"error": true, "hint": true, "reason": true, "statement": true, "message": true}
+// prose are the keys whose values, texts or lists of them, are written for people.
+// The others are names, numbers and positions that programs go on by, and that no
+// message gets into.
+var prose = map[string]bool{
+	"error": true, "hint": true, "reason": true, "statement": true, "message": true,
+	"statements": true, "warnings": true, "coverage": true,
+}
 
 // JSON returns a document without secrets in its prose. It returns body itself
 // where there is nothing to replace, or where it is no JSON.
@@ -42,11 +46,30 @@ func (r *Redactor) walk(v any) (changed bool) {
 				}
 				continue
 			}
+			if list, ok := x.([]any); ok && prose[k] {
+				changed = r.texts(list) || changed
+				continue
+			}
 			changed = r.walk(x) || changed
 		}
 	case []any:
 		for _, x := range v {
 			changed = r.walk(x) || changed
+		}
+	}
+	return changed
+}
+
+// texts cleans the texts of a list in place.
+func (r *Redactor) texts(list []any) (changed bool) {
+	for i, x := range list {
+		text, ok := x.(string)
+		if !ok {
+			changed = r.walk(x) || changed
+			continue
+		}
+		if clean := r.Text(text); clean != text {
+			list[i], changed = clean, true
 		}
 	}
 	return changed

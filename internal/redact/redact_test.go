@@ -17,6 +17,7 @@ func TestJSON(t *testing.T) {
 		{"a message", `{"error":"dial u:s3cr&t@h: no","rows":5}`, `{"error":"dial u:***@h: no","rows":5}`},
 		{"escaped", `{"error":"dial u:s3cr\u0026t@h"}`, `{"error":"dial u:***@h"}`},
 		{"deep", `{"resources":[{"hint":"use s3cr&t","n":12345678901234567890}]}`, `{"resources":[{"hint":"use ***","n":12345678901234567890}]}`},
+		{"lists", `{"warnings":["use s3cr&t","no"],"splits":["orders"]}`, `{"splits":["orders"],"warnings":["use ***","no"]}`},
 		{"numbers and names stay", `{"rows":1000,"resource":"orders","last":"1000"}`, `{"rows":1000,"resource":"orders","last":"1000"}`},
 		{"nothing to do", `{ "error": "x" }`, `{ "error": "x" }`},
 		{"no JSON", `{"error":"s3cr&t`, `{"error":"s3cr&t`},

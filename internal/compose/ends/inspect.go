@@ -3,6 +3,7 @@ package ends
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -16,6 +17,7 @@ import (
 	"github.com/tranship-io/tranship/control/pipelines"
 	"github.com/tranship-io/tranship/engine"
 	"github.com/tranship-io/tranship/engine/runner"
+	"github.com/tranship-io/tranship/internal/redact"
 	"github.com/tranship-io/tranship/pipeline"
 )
 
@@ -80,16 +82,33 @@ type ValidatedResource struct {
 	Warnings   []string         `json:"warnings"`
 }
 
-// Inspect implements [inspections.Executor].
+// Inspect implements [inspections.Executor]. What it tells holds no secrets
+// (invariant 10): connectors keep them out, and this is the last guard.
 func (x *Inspector) Inspect(ctx context.Context, c inspections.Claimed) (any, error) {
+	var secrets redact.Redactor
+	result, err := x.inspect(ctx, c, secrets.Add)
+	if err != nil {
+		if clean := secrets.Text(err.Error()); clean != err.Error() {
+			err = &engine.Error{Class: engine.ClassOf(err), Hint: secrets.Text(engine.HintOf(err)), Err: errors.New(clean)}
+		}
+		return nil, err
+	}
+	text, err := json.Marshal(result)
+	if err != nil {
+		return nil, engine.Bugf("write the result: %w", err)
+	}
+	return json.RawMessage(secrets.JSON(text)), nil
+}
+
+func (x *Inspector) inspect(ctx context.Context, c inspections.Claimed, learn func(secrets ...string)) (any, error) {
 	if c.Kind == inspections.Validate {
-		return x.validate(ctx, c)
+		return x.validate(ctx, c, learn)
 	}
 	conn, err := x.Store.Connection(ctx, c.Organization, c.Connection.String())
 	if err != nil {
 		return nil, classified(err, "connection")
 	}
-	session, err := x.Session(ctx, c.Organization, conn, c.Overlay, engine.OpenOptions{Pipeline: "inspection", GiveUp: cmp.Or(x.GiveUp, 15*time.Second)})
+	session, err := x.Session(ctx, c.Organization, conn, c.Overlay, engine.OpenOptions{Pipeline: "inspection", GiveUp: cmp.Or(x.GiveUp, 15*time.Second)}, learn)
 	if c.Kind == inspections.Test {
 		return test(ctx, session, err)
 	}
@@ -189,20 +208,21 @@ func FindResource(ctx context.Context, src engine.SourceSession, name string) (e
 
 // validation collects what is found out about a pipeline.
 type validation struct {
-	x   *Inspector
-	c   inspections.Claimed
-	g   pipelines.Graph
-	out Validated
+	x     *Inspector
+	c     inspections.Claimed
+	learn func(secrets ...string)
+	g     pipelines.Graph
+	out   Validated
 	// written has the first edge that writes to a target, by sink and target.
 	written map[string]string
 }
 
-func (x *Inspector) validate(ctx context.Context, c inspections.Claimed) (any, error) {
+func (x *Inspector) validate(ctx context.Context, c inspections.Claimed, learn func(secrets ...string)) (any, error) {
 	version, err := x.Store.PipelineVersion(ctx, c.Organization, c.Pipeline, c.Number)
 	if err != nil {
 		return nil, classified(err, "pipeline")
 	}
-	v := validation{x: x, c: c, g: version.Graph, out: Validated{Problems: []control.Problem{}, Routes: []ValidatedRoute{}}, written: map[string]string{}}
+	v := validation{x: x, c: c, learn: learn, g: version.Graph, out: Validated{Problems: []control.Problem{}, Routes: []ValidatedRoute{}}, written: map[string]string{}}
 	for _, r := range version.Routes {
 		pair, err := v.g.PairOf(r.Key)
 		if err != nil {
@@ -231,6 +251,7 @@ func (v *validation) route(ctx context.Context, r pipelines.Route, pair pipeline
 		v.fail("edges["+fmt.Sprint(pair.Edges[0])+"]", err)
 		return
 	}
+	v.learn(e.Secrets()...)
 	src, err := e.OpenSource(ctx, engine.OpenOptions{})
 	if err != nil {
 		v.fail(v.g.NodePath(pair.From), fmt.Errorf("open source: %w", err))

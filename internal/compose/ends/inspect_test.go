@@ -2,8 +2,11 @@ package ends_test
 
 import (
 	"encoding/json"
+	"net/url"
+	"strings"
 	"testing"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -128,4 +131,40 @@ func TestInspections(t *testing.T) {
 	tested = result[ends.Tested](t, w.look(t, inspections.Request{Kind: inspections.Test, Connection: "dead"}))
 	assert.False(t, tested.OK)
 	assert.Equal(t, "error", tested.Findings[0].Level)
+}
+
+// TestInspectionsTellNoSecrets asks for what has the name of a password, which the
+// messages would repeat.
+func TestInspectionsTellNoSecrets(t *testing.T) {
+	t.Parallel()
+	ctx, w := t.Context(), newWorld(t)
+	source := pgtest.NewDatabase(t, pgtest.Shared(t))
+	conn, err := pgx.Connect(ctx, source)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close(ctx) })
+	role := "reader_" + strings.ReplaceAll(uuid.NewString(), "-", "")
+	_, err = conn.Exec(ctx, `CREATE ROLE `+role+` LOGIN PASSWORD 'hush-hush-own'; CREATE TABLE orders (id bigint PRIMARY KEY)`)
+	require.NoError(t, err)
+	u, err := url.Parse(source)
+	require.NoError(t, err)
+	u.User = url.UserPassword(role, "hush-hush-own")
+	for name, d := range map[string]connections.Draft{
+		"whole": {Role: connections.Source, Values: map[string]string{"url": u.String()}},
+		"dst":   {Role: connections.Sink, Values: map[string]string{"url": source}},
+	} {
+		d.Name, d.Connector = name, "postgres"
+		_, err := w.drafts.Create(ctx, w.a, d)
+		require.NoError(t, err)
+	}
+	failed := w.look(t, inspections.Request{Kind: inspections.Columns, Connection: "whole", Resource: "public.hush-hush-own"})
+	require.Equal(t, inspections.Failed, failed.State)
+	require.Contains(t, failed.Error+failed.Hint, "***")
+	_, err = w.pipelines.Create(ctx, w.a, pipelines.Draft{Name: "p", Graph: pipelines.Graph{
+		Nodes: []pipelines.Node{{ID: "a", Role: connections.Source, Connection: "whole"}, {ID: "b", Role: connections.Sink, Connection: "dst"}},
+		Edges: []pipelines.Edge{{From: "a", To: "b", Resource: "public.hush-hush-own"}},
+	}})
+	require.NoError(t, err)
+	v := result[ends.Validated](t, w.look(t, inspections.Request{Kind: inspections.Validate, Pipeline: "p"}))
+	require.Len(t, v.Problems, 1)
+	require.Contains(t, v.Problems[0].Message+v.Problems[0].Hint, "***")
 }

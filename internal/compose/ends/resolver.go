@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/google/uuid"
 
@@ -109,8 +111,9 @@ func (r *Resolver) ends(ctx context.Context, route Route, g pipelines.Graph, nam
 	return Ends{Catalog: r.Catalog, Doc: doc, Name: name}, nil
 }
 
-// Session opens one connection by itself, for an inspection.
-func (r *Resolver) Session(ctx context.Context, organization uuid.UUID, c connections.Connection, overlay []byte, opt engine.OpenOptions) (Closer, error) {
+// Session opens one connection by itself, for an inspection. learn is told its
+// secrets before any of them is used.
+func (r *Resolver) Session(ctx context.Context, organization uuid.UUID, c connections.Connection, overlay []byte, opt engine.OpenOptions, learn func(secrets ...string)) (Closer, error) {
 	what := fmt.Sprintf("connection %q", c.Name)
 	end, err := c.End(overlay)
 	if err != nil {
@@ -120,10 +123,19 @@ func (r *Resolver) Session(ctx context.Context, organization uuid.UUID, c connec
 	if err != nil {
 		return nil, classified(err, what)
 	}
-	config, err := pipeline.Resolve(end.Config, lookup)
+	config, secrets, err := pipeline.Resolve(end.Config, func(name string) (string, bool) {
+		// What a connection refers to is a secret, whatever it is called; of a whole
+		// address only the password is.
+		v, ok := lookup(name)
+		if ok && v != c.Connector && !strings.Contains(v, "://") {
+			learn(v)
+		}
+		return v, ok
+	})
 	if err != nil {
 		return nil, engine.Permanentf("change the connection", "%s: %w", what, err)
 	}
+	learn(slices.DeleteFunc(secrets, func(s string) bool { return s == c.Connector })...)
 	if c.Role == connections.Source {
 		source, ok := r.Catalog.Source(c.Connector)
 		if !ok {
