@@ -174,8 +174,8 @@ type EpochEnd struct {
 	Rows    int64
 	Bytes   int64
 	Skipped int64
-	// Members are the sums of Rows, Bytes, Skipped, Digest and Policies by resource,
-	// for a change stream.
+	// Members are the parts of a change stream's epoch by resource: Read (skipped rows
+	// included), Skipped, Bytes, Digest and Policies of their Totals.
 	Members map[string]Totals
 	// Policies are those of the batches: they count parts of Skipped.
 	Policies []PolicyCount
@@ -263,6 +263,9 @@ type Publication struct {
 	Splits []string
 	// Totals are the sums over the resource's splits.
 	Totals Totals
+	// Stream, for a member of a change stream whose rows were read by this run, is how
+	// far the stream must be applied: ErrLedgerBehind if the ledger has less.
+	Stream *StreamPoint
 	// Artifacts are all registered artifacts of the run, in no order.
 	Artifacts []Artifact
 	// From is the plan's (see [ResourcePlan]). A sink without fence compares an
@@ -274,6 +277,13 @@ type Publication struct {
 	Seen []RowID
 	// ActivityAt is the run's start, for lineage and manifests.
 	ActivityAt time.Time
+}
+
+// StreamPoint is an epoch of a run's change stream.
+type StreamPoint struct {
+	Target *Target
+	Split  string
+	Epoch  int64
 }
 
 // Totals are sums over splits, from ledger or State.

@@ -178,7 +178,9 @@ type ReadRequest struct {
 	// read as; nil for the split of a table.
 	Members map[string]MemberRead
 	// Follow makes a stream's Read go on when it has caught up with where the server
-	// was when the Read began; without it the Read is then Done.
+	// was when the Read began; without it the Read is then Done. While it has nothing
+	// to hand over it calls Mark again, with the same position, at least every 200 ms:
+	// so an epoch ends when its time is over, and a boundary is heard.
 	Follow bool
 }
 

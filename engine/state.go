@@ -54,9 +54,10 @@ type ResourcePlan struct {
 	// Generation counts plans of the resource in the run: a reset makes a new one.
 	Generation int `json:"generation"`
 	// From is the route's cursor, as the destination had it, that an incremental
-	// plan follows on, also one that starts from the beginning because the resource
-	// was reset; nil: there was none. Where the destination has another one by now
-	// the plan is void (P3).
+	// plan, or one of changes, follows on, also one that starts from the beginning
+	// because the resource was reset; nil: there was none. Where the destination has
+	// another one by now the plan is void (P3). A stream's cursor moves with its
+	// epochs: once its plan is frozen the ledger tells where it is.
 	From json.RawMessage `json:"from,omitempty"`
 	// Stream makes it the plan of the route's change stream ([StreamResource]).
 	Stream *StreamPlan `json:"stream,omitempty"`

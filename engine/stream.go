@@ -31,7 +31,9 @@ import (
 //     ([Streamer.Settled]).
 
 // StreamResource is the name under which plan, State and ledger keep a route's
-// change stream. It is no name of a table: no source offers it.
+// change stream. It is no name of a table: no source offers it. In a run's plan it
+// comes first, so that it is claimed before the members' pieces; it has no rows of
+// its own, so that receipts count its rows with the members.
 const StreamResource = "#changes"
 
 // StreamPlan makes a [ResourcePlan] the plan of a change stream.
@@ -109,6 +111,17 @@ type StreamInfo struct {
 
 // Initial says which rows a change stream's resource begins with.
 type Initial string
+
+// OnLost says what a run does whose change stream lost its place ([ErrPositionLost]).
+type OnLost string
+
+// What to do about a lost place.
+const (
+	// OnLostFail fails the run, saying what is lost and the way out (default).
+	OnLostFail OnLost = "fail"
+	// OnLostResync begins a new run that reads all members again.
+	OnLostResync OnLost = "resync"
+)
 
 // The ways to begin.
 const (

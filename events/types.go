@@ -29,6 +29,8 @@ const (
 	TypeEpochCommitted     Type = "epoch.committed"
 	TypeCheckpointSaved    Type = "checkpoint.saved"
 	TypeLedgerReconciled   Type = "ledger.reconciled"
+	TypeStreamLag          Type = "stream.lag"
+	TypeStreamReplanned    Type = "stream.replanned"
 	TypePublishBegun       Type = "publish.begun"
 	TypePublishDone        Type = "publish.done"
 	TypeSchemaChanged      Type = "schema.changed"
@@ -262,6 +264,24 @@ type LedgerReconciled struct {
 	CheckpointEpoch int64  `json:"checkpoint_epoch"`
 }
 
+// StreamLag: how far the change stream is behind its source.
+type StreamLag struct {
+	// LagBytes of the source's log are not applied yet; LagMillis is the age of what
+	// is applied, -1 if it is not known; RetainedBytes is the log that the source
+	// keeps for the stream.
+	LagBytes      int64 `json:"lag_bytes"`
+	LagMillis     int64 `json:"lag_millis"`
+	RetainedBytes int64 `json:"retained_bytes"`
+}
+
+// StreamReplanned: the change stream could not go on under its plan; the next run is
+// planned anew.
+type StreamReplanned struct {
+	Reason string `json:"reason"`
+	// Resync tells that all members are read again.
+	Resync bool `json:"resync"`
+}
+
 // PublishBegun: the resource's rows are about to become visible.
 type PublishBegun struct {
 	Resource  string `json:"resource"`
@@ -339,6 +359,8 @@ func (SplitFinished) FactType() (Type, int)      { return TypeSplitFinished, 1 }
 func (EpochCommitted) FactType() (Type, int)     { return TypeEpochCommitted, 1 }
 func (CheckpointSaved) FactType() (Type, int)    { return TypeCheckpointSaved, 1 }
 func (LedgerReconciled) FactType() (Type, int)   { return TypeLedgerReconciled, 1 }
+func (StreamLag) FactType() (Type, int)          { return TypeStreamLag, 1 }
+func (StreamReplanned) FactType() (Type, int)    { return TypeStreamReplanned, 1 }
 func (PublishBegun) FactType() (Type, int)       { return TypePublishBegun, 1 }
 func (PublishDone) FactType() (Type, int)        { return TypePublishDone, 1 }
 func (SchemaChanged) FactType() (Type, int)      { return TypeSchemaChanged, 1 }
@@ -374,6 +396,8 @@ var registry = map[Type]func() Payload{
 	TypeEpochCommitted:     func() Payload { return new(EpochCommitted) },
 	TypeCheckpointSaved:    func() Payload { return new(CheckpointSaved) },
 	TypeLedgerReconciled:   func() Payload { return new(LedgerReconciled) },
+	TypeStreamLag:          func() Payload { return new(StreamLag) },
+	TypeStreamReplanned:    func() Payload { return new(StreamReplanned) },
 	TypePublishBegun:       func() Payload { return new(PublishBegun) },
 	TypePublishDone:        func() Payload { return new(PublishDone) },
 	TypeSchemaChanged:      func() Payload { return new(SchemaChanged) },

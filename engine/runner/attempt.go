@@ -240,6 +240,9 @@ const idle = 50 * time.Millisecond
 // work claims splits until none is left (nil) or the boundary is reached.
 func (r *run) work(ctx context.Context, l engine.Lease, b *bounds) error {
 	tries := map[string]*try{}
+	// aside are resources that this slot leaves alone until it has done something
+	// else: a change stream after a pass, and members that wait for it.
+	var aside []string
 	for {
 		if err := ctx.Err(); err != nil {
 			return context.Cause(ctx)
@@ -247,22 +250,43 @@ func (r *run) work(ctx context.Context, l engine.Lease, b *bounds) error {
 		if _, stop := b.reached(); stop {
 			return errBoundary
 		}
-		sp, err := r.State.ClaimSplit(ctx, l.Fence, r.excluded())
+		sp, err := r.State.ClaimSplit(ctx, l.Fence, append(r.excluded(), aside...))
 		switch {
-		case errors.Is(err, engine.ErrSplitDone):
+		case errors.Is(err, engine.ErrSplitDone) && len(aside) == 0:
 			return nil
-		case err != nil:
+		case err != nil && !errors.Is(err, engine.ErrSplitDone):
 			return fmt.Errorf("claim a split: %w", err)
 		case sp == nil:
-			if err := sleep(ctx, idle); err != nil {
+			wait := idle
+			if err == nil && (len(aside) > 0 || r.following.Load()) {
+				// Others are at what there is to do beside the stream.
+				wait = streamIdle
+			} else if err != nil {
+				wait = 0
+			}
+			aside = nil
+			if err := r.news.wait(ctx, wait, b); err != nil {
 				return err
 			}
 			continue
 		}
 		before := sp.Epoch
 		err = r.split(ctx, l, sp, b)
+		r.news.tell()
 		if err == nil || errors.Is(err, errSplitFinished) {
 			delete(tries, sp.ID)
+			aside = nil
+			continue
+		}
+		if errors.Is(err, errPassed) || errors.Is(err, errUnsettled) {
+			delete(tries, sp.ID)
+			if errors.Is(err, errPassed) {
+				aside = nil
+			}
+			aside = append(aside, sp.Resource)
+			if err := r.giveBack(ctx, l, sp, nil); err != nil {
+				return err
+			}
 			continue
 		}
 		if errors.Is(err, errBoundary) {
@@ -325,11 +349,14 @@ func (r *run) afterError(ctx context.Context, l engine.Lease, sp *engine.Claimed
 		// The run goes on from what the destination has; see startAndWork.
 		return r.giveBack(ctx, l, sp, cause)
 	}
+	if errors.Is(cause, engine.ErrPositionLost) {
+		return r.giveBack(ctx, l, sp, r.positionLost(ctx, cause))
+	}
 	if errors.Is(cause, engine.ErrSnapshotLost) || errors.Is(cause, engine.ErrStagingLost) {
 		if err := r.giveBack(ctx, l, sp, nil); err != nil {
 			return err
 		}
-		cause = r.reset(ctx, l.Fence, sp.Resource, sp.Generation, cause)
+		cause = r.lost(ctx, l.Fence, sp.Resource, sp.Generation, cause)
 		if cause == nil || unsettled(cause) {
 			return cause
 		}
@@ -360,12 +387,12 @@ func (r *run) afterError(ctx context.Context, l engine.Lease, sp *engine.Claimed
 func (r *run) excluded() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.failed) == 0 {
-		return nil
-	}
-	names := make([]string, 0, len(r.failed))
+	names := make([]string, 0, len(r.failed)+1)
 	for n := range r.failed {
 		names = append(names, n)
+	}
+	if r.parked {
+		names = append(names, engine.StreamResource)
 	}
 	return names
 }

@@ -64,12 +64,14 @@ func (r *run) checkFrom(rp *engine.ResourcePlan) error {
 		// Knowledge was old when the run was adopted: a later one has begun (P21).
 		return fmt.Errorf("resource %s belongs to run %s by now: %w", rp.Selection.Resource, ar.RunID, engine.ErrPlanVoid)
 	}
-	if _, ok := r.sink.(engine.Adopter); !ok || rp.Read != engine.ReadIncremental {
+	if _, ok := r.sink.(engine.Adopter); !ok || rp.Read == engine.ReadFull {
 		return nil
 	}
 	var have json.RawMessage
 	if ar != nil {
-		if ar.RunID == r.rec.ID.String() && ar.Published {
+		own := ar.RunID == r.rec.ID.String()
+		if own && (ar.Published || rp.Stream != nil && ar.Plan != nil) {
+			// A stream's cursor moves with its epochs; the ledger tells where it is.
 			return nil
 		}
 		have = ar.Cursor

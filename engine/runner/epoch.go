@@ -96,8 +96,11 @@ type feed struct {
 
 	epochBytes int64
 	epochTime  time.Duration
+	// members: the batches belong to several resources, which are summed apart.
+	members bool
 
-	// Since the last cut: bytes, rows (skipped ones included), when it was.
+	// Since the last cut: bytes, rows (skipped ones included), when it was; in a
+	// followed stream, when its first row came.
 	bytes int64
 	rows  int64
 	since time.Time
@@ -114,6 +117,9 @@ func (f *feed) Write(ctx context.Context, b *engine.Batch) error {
 		return engine.Bugf("source wrote a batch of %q with both or neither of columns and wire rows", b.Resource)
 	}
 	f.budget.handOver(b.Bytes)
+	if f.rows == 0 && f.members {
+		f.since = time.Now()
+	}
 	f.bytes += b.Bytes
 	f.rows += int64(b.Rows + b.Skipped)
 	f.bounds.take(int64(b.Rows), b.Bytes)
@@ -176,12 +182,21 @@ type reader struct {
 	end  engine.EpochEnd
 	last bool
 	seen []engine.RowID
+	// replan is [engine.ReadResult.Replan], valid after the last item.
+	replan string
+}
+
+// pass is how a change stream's split is read: up to where its source is, once.
+type pass struct {
+	// ends: the split is done when the pass has caught up. next: it is, when the
+	// structure has changed there.
+	ends, next bool
 }
 
 var errAbandoned = errors.New("the read was abandoned")
 
-// startRead begins to read a split from a position.
-func startRead(ctx context.Context, src engine.SourceSession, req engine.ReadRequest, f *feed) *reader {
+// startRead begins to read a split from a position; p is nil for a table's.
+func startRead(ctx context.Context, src engine.SourceSession, req engine.ReadRequest, f *feed, p *pass) *reader {
 	ctx, cancel := context.WithCancelCause(ctx)
 	r := &reader{feed: f, cancel: cancel, done: make(chan struct{})}
 	f.since = time.Now()
@@ -192,7 +207,9 @@ func startRead(ctx context.Context, src engine.SourceSession, req engine.ReadReq
 		case err != nil:
 			r.err = err
 		case res.Done:
-			r.err = f.send(ctx, item{end: &cut{pos: res.End, done: true, last: true}})
+			r.replan = res.Replan
+			done := p == nil || p.ends || p.next && res.Replan != ""
+			r.err = f.send(ctx, item{end: &cut{pos: res.End, done: done, last: true, keep: true}})
 		default:
 			if _, stopped := f.bounds.reached(); !stopped {
 				r.err = engine.Bugf("read of split %q ended early without being asked to", req.Split.ID)
@@ -264,6 +281,9 @@ func (r *reader) epoch(first item) *engine.Epoch {
 			r.end.Policies = append(r.end.Policies, b.Policies...)
 			r.end.Bytes += b.Bytes
 			r.end.Digest.Add(b.Digest)
+			if r.feed.members {
+				r.addMember(b)
+			}
 			if b.Rows > 0 {
 				r.end.CRC = ChainCRC(r.end.CRC, b.CRC)
 			}
@@ -309,6 +329,20 @@ func ChainCRC(crc, batch uint32) uint32 {
 	return integrity.CRC(crc, b[:])
 }
 
+// addMember counts a batch with its resource's part of the epoch.
+func (r *reader) addMember(b *engine.Batch) {
+	if r.end.Members == nil {
+		r.end.Members = map[string]engine.Totals{}
+	}
+	t := r.end.Members[b.Resource]
+	t.Read += int64(b.Rows + b.Skipped)
+	t.Skipped += int64(b.Skipped)
+	t.Bytes += b.Bytes
+	t.Digest.Add(b.Digest)
+	t.AddPolicies(b.Policies)
+	r.end.Members[b.Resource] = t
+}
+
 // checkReceipt compares what the sink says of an epoch with what was read (P6, invariant 7).
 func checkReceipt(resource, split string, end engine.EpochEnd, rc *engine.Receipt) error {
 	if rc.CRC != end.CRC {
@@ -320,5 +354,35 @@ func checkReceipt(resource, split string, end engine.EpochEnd, rc *engine.Receip
 			Source: fmt.Sprint(end.Rows), Destination: fmt.Sprintf("%d applied + %d superseded + %d skipped + %d set aside",
 				rc.Applied, rc.Superseded, rc.Skipped, rc.SetAside)}
 	}
+	return checkMembers(split, end, rc)
+}
+
+// checkMembers holds invariant 7 for each member of a change stream.
+func checkMembers(split string, end engine.EpochEnd, rc *engine.Receipt) error {
+	for name := range rc.Members {
+		if _, ok := end.Members[name]; !ok {
+			return engine.Bugf("epoch of split %s: the sink counts rows of %s, of which none was read", split, name)
+		}
+	}
+	for name, want := range end.Members {
+		have := rc.Members[name]
+		if got := have.Applied + have.Superseded + have.Skipped + have.SetAside; got != want.Read-want.Skipped {
+			return &engine.MismatchError{Resource: name, Split: split, What: "rows", Source: fmt.Sprint(want.Read - want.Skipped),
+				Destination: fmt.Sprintf("%d applied + %d superseded + %d skipped + %d set aside", have.Applied, have.Superseded, have.Skipped, have.SetAside)}
+		}
+	}
 	return nil
+}
+
+// memberSteps are the parts of an epoch's sums by resource.
+func memberSteps(end engine.EpochEnd, rc *engine.Receipt) map[string]engine.Totals {
+	var out map[string]engine.Totals
+	for name, t := range end.Members {
+		if out == nil {
+			out = make(map[string]engine.Totals, len(end.Members))
+		}
+		t.Add(rc.Members[name])
+		out[name] = t
+	}
+	return out
 }

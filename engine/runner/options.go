@@ -23,6 +23,9 @@ type Options struct {
 	Settings  Settings
 	// Restart begins a new run even if an unfinished one could be resumed.
 	Restart bool
+	// Continuous lets the run go on once its change stream has caught up, until it is
+	// asked to stop; it has no effect on a pipeline without one.
+	Continuous bool
 	// OneAttempt makes Run return at the attempt's boundary with the run still
 	// open, for a worker whose life is bounded from outside; otherwise attempt
 	// follows attempt in this process.
@@ -78,6 +81,8 @@ type Settings struct {
 	// Schema defaults to evolve.
 	Schema  engine.SchemaPolicy
 	Lineage bool
+	// OnLost defaults to fail.
+	OnLost engine.OnLost
 	// EpochBytes is the size at which an epoch ends at the next mark; 0 means
 	// the sink's wish, or 64 MiB.
 	EpochBytes int64
@@ -122,6 +127,9 @@ func (s Settings) withDefaults() Settings {
 	}
 	if s.Schema == "" {
 		s.Schema = engine.SchemaEvolve
+	}
+	if s.OnLost == "" {
+		s.OnLost = engine.OnLostFail
 	}
 	if s.EpochTime <= 0 {
 		s.EpochTime = 15 * time.Second

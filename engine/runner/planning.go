@@ -40,19 +40,15 @@ func (r *run) ensurePlan(ctx context.Context) error {
 // there and in State, in this order: before State has the plan no split can be
 // claimed, so a crash in between only plans again.
 func (r *run) makePlan(ctx context.Context) error {
-	plan := &engine.RunPlan{}
-	names := make([]string, len(r.Resources))
-	for i, q := range r.Resources {
-		names[i] = q.Resource
+	resources, err := r.planAll(ctx)
+	if err != nil {
+		return err
 	}
-	for _, q := range r.Resources {
-		rp, err := r.planResource(ctx, q, names, 0)
-		if err != nil {
-			return fmt.Errorf("plan %s: %w", q.Resource, err)
-		}
-		plan.Resources = append(plan.Resources, rp)
+	plan := &engine.RunPlan{Resources: resources}
+	facts, err := r.makeStream(ctx, plan)
+	if err != nil {
+		return fmt.Errorf("plan the change stream: %w", err)
 	}
-	var facts []events.Fact
 	for _, rp := range plan.Resources {
 		more, err := r.prepare(ctx, rp)
 		if err != nil {
@@ -72,8 +68,26 @@ func (r *run) makePlan(ctx context.Context) error {
 	if err := r.State.SavePlan(ctx, r.main, plan, facts); err != nil {
 		return fmt.Errorf("save plan: %w", err)
 	}
+	r.resync = nil
 	r.setPlan(ctx, plan)
 	return nil
+}
+
+// planAll plans every resource that is asked for.
+func (r *run) planAll(ctx context.Context) ([]*engine.ResourcePlan, error) {
+	names := make([]string, len(r.Resources))
+	for i, q := range r.Resources {
+		names[i] = q.Resource
+	}
+	var out []*engine.ResourcePlan
+	for _, q := range r.Resources {
+		rp, err := r.planResource(ctx, q, names, 0)
+		if err != nil {
+			return nil, fmt.Errorf("plan %s: %w", q.Resource, err)
+		}
+		out = append(out, rp)
+	}
+	return out, nil
 }
 
 // resumePlan makes an unfinished run's destination ready again.
@@ -115,7 +129,7 @@ func (r *run) resumePlan(ctx context.Context, plan *engine.RunPlan) error {
 			err = r.freeze(ctx, rp)
 		}
 		if errors.Is(err, engine.ErrStagingLost) {
-			err = r.reset(ctx, r.main, name, rp.Generation, err)
+			err = r.lost(ctx, r.main, name, rp.Generation, err)
 		}
 		if err != nil {
 			return fmt.Errorf("prepare %s: %w", name, err)
@@ -156,7 +170,7 @@ func (r *run) planResource(ctx context.Context, q ResourceRequest, all []string,
 		Slots: r.set.Slots, SplitBytes: r.set.SplitBytes, AttemptTime: r.set.AttemptTime, HolderLives: !r.OneAttempt,
 	}
 	var follows json.RawMessage
-	if q.Read == engine.ReadIncremental {
+	if q.Read != engine.ReadFull {
 		c, err := r.cursorOf(ctx, q.Resource)
 		if err != nil {
 			return nil, err
@@ -164,6 +178,16 @@ func (r *run) planResource(ctx context.Context, q ResourceRequest, all []string,
 		follows = c.Cursor
 		if !c.Reset {
 			req.Cursor = c.Cursor
+		}
+	}
+	if q.Read == engine.ReadCDC {
+		// Rows stand only as long as the stream that keeps them right.
+		stream, err := r.streamCursor(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if stream.Cursor == nil {
+			req.Cursor = nil
 		}
 	}
 	plan, err := r.planner(q)

@@ -16,6 +16,10 @@ type Previewed struct {
 	Source, Sink string
 	// Resources has one entry for each requested resource, in their order.
 	Resources []PreviewedResource
+	// Stream is the plan of the change stream, nil if there is none; StreamErr says
+	// why there can be none.
+	Stream    *engine.StreamPlan
+	StreamErr error
 }
 
 // PreviewedResource is what a run would do with one resource.
@@ -58,7 +62,7 @@ func Preview(ctx context.Context, o Options) (*Previewed, error) {
 		p := PreviewedResource{Request: q}
 		if p.Plan, p.Err = r.planResource(ctx, q, names, 0); p.Err != nil {
 			p.Err = fmt.Errorf("plan %s: %w", q.Resource, p.Err)
-		} else if q.Read == engine.ReadIncremental {
+		} else if q.Read != engine.ReadFull {
 			c, err := r.cursorOf(ctx, q.Resource)
 			if err != nil {
 				return nil, err
@@ -66,6 +70,18 @@ func Preview(ctx context.Context, o Options) (*Previewed, error) {
 			p.Continues = c.Cursor != nil && !c.Reset
 		}
 		out.Resources = append(out.Resources, p)
+	}
+	var planned []*engine.ResourcePlan
+	for _, p := range out.Resources {
+		if p.Err == nil {
+			planned = append(planned, p.Plan)
+		}
+	}
+	stream, _, err := r.planStream(ctx, planned)
+	if err != nil {
+		out.StreamErr = fmt.Errorf("plan the change stream: %w", err)
+	} else if stream != nil {
+		out.Stream = stream.Stream
 	}
 	return out, ctx.Err()
 }

@@ -39,6 +39,9 @@ func (r *run) receipt(ctx context.Context, end engine.RunEnd) (*engine.RunReceip
 		return nil, fmt.Errorf("load splits: %w", err)
 	}
 	for _, rp := range r.plan.Resources {
+		if rp.Stream != nil {
+			continue // its rows are the members'
+		}
 		out.Resources = append(out.Resources, r.resourceReceipt(rp, splits))
 	}
 	return out, nil
@@ -54,8 +57,12 @@ func (r *run) resourceReceipt(rp *engine.ResourcePlan, splits []engine.SplitStat
 	if err := r.failed[name]; err != nil {
 		out.State, out.Error = "failed", err.Error()
 	}
-	var t engine.Totals
+	var t, changes engine.Totals
 	for _, s := range splits {
+		if s.Resource == engine.StreamResource {
+			changes.Add(s.Totals.Members[name])
+			continue
+		}
 		if s.Resource != name {
 			continue
 		}
@@ -70,10 +77,15 @@ func (r *run) resourceReceipt(rp *engine.ResourcePlan, splits []engine.SplitStat
 			out.State, out.Error, out.Verified = "published", "", string(rp.Target.Verify)
 		}
 	}
+	t.Add(changes)
 	out.RowsRead, out.RowsWritten, out.RowsSuperseded = t.Read, t.Applied, t.Superseded
 	out.RowsSkipped, out.RowsSetAside, out.Bytes = t.Skipped, t.SetAside, t.Bytes
 	out.SourceDigest = t.Digest
-	if rp.Target.Verify == engine.VerifyDigest {
+	switch {
+	case changes.Read > 0 && out.Verified != "":
+		// Changes are counted and compared by checksum; their rows are not read back.
+		out.Verified = string(engine.VerifyCounts)
+	case rp.Target.Verify == engine.VerifyDigest:
 		d := t.ReadBack
 		out.DestinationDigest = &d
 	}

@@ -2,6 +2,7 @@ package runner
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -67,6 +68,55 @@ func sleepStop(ctx context.Context, d time.Duration, stop <-chan struct{}) error
 		return errBoundary
 	case <-ctx.Done():
 		return context.Cause(ctx)
+	}
+}
+
+// news wakes slots that wait for others' work to end; nothing depends on it but time.
+type news struct {
+	mu sync.Mutex
+	ch chan struct{}
+}
+
+func (n *news) next() <-chan struct{} {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.ch == nil {
+		n.ch = make(chan struct{})
+	}
+	return n.ch
+}
+
+// tell wakes all who wait.
+func (n *news) tell() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.ch != nil {
+		close(n.ch)
+		n.ch = nil
+	}
+}
+
+// wait waits that long, for news, or until the boundary is reached.
+func (n *news) wait(ctx context.Context, d time.Duration, b *bounds) error {
+	end, told := time.Now().Add(d), n.next()
+	for {
+		left := time.Until(end)
+		if left <= 0 {
+			return ctx.Err()
+		}
+		if _, stop := b.reached(); stop {
+			return errBoundary
+		}
+		t := time.NewTimer(min(left, 200*time.Millisecond))
+		select {
+		case <-t.C:
+		case <-told:
+			t.Stop()
+			return nil
+		case <-ctx.Done():
+			t.Stop()
+			return context.Cause(ctx)
+		}
 	}
 }
 

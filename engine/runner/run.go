@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tranship-io/tranship/engine"
@@ -51,7 +52,13 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	if err := r.finishPredecessor(ctx); err != nil {
 		return nil, err
 	}
-	return r.startAndWork(ctx, o.Version, o.Restart)
+	res, err := r.startAndWork(ctx, o.Version, o.Restart)
+	for err == nil && r.replanned && !r.OneAttempt {
+		// The run has ended where the structure changed: the next one follows on.
+		r.replanned = false
+		res, err = r.startAndWork(ctx, o.Version, false)
+	}
+	return res, err
 }
 
 // run is the state of one call of Run.
@@ -75,6 +82,9 @@ type run struct {
 	rec  engine.Run
 	main engine.Fence
 
+	// resync: the next plan reads all members of the change stream again.
+	resync error
+
 	// resetting holds the right to begin resources anew, and guards resets.
 	resetting chan struct{}
 	resets    map[string]int
@@ -84,6 +94,16 @@ type run struct {
 	failed map[string]error
 	// started are resources whose first claim was told.
 	started map[string]bool
+	// parked: the change stream has caught up, and waits for members that failed.
+	parked bool
+	// replanned: the run ends because its plan does, and the next one follows on.
+	replanned bool
+	// lagAt is when the stream's lag was told last.
+	lagAt time.Time
+	// news are told whenever a slot is done with a split.
+	news news
+	// following is true while a slot follows the change stream.
+	following atomic.Bool
 }
 
 func (r *run) openEnds(ctx context.Context) error {
@@ -161,7 +181,8 @@ func (r *run) startAndWork(ctx context.Context, version string, restart bool) (*
 func (r *run) begin(rec engine.Run) {
 	// State's word on the route counts: it may have changed since we asked.
 	r.rec, r.route = rec, rec.Route
-	r.plan, r.resets, r.started = nil, map[string]int{}, map[string]bool{}
+	r.plan, r.resets, r.started, r.parked = nil, map[string]int{}, map[string]bool{}, false
+	r.lagAt = time.Time{}
 	clear(r.failed)
 }
 

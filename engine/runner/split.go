@@ -19,8 +19,11 @@ func (r *run) split(ctx context.Context, l engine.Lease, sp *engine.ClaimedSplit
 	if err := r.raise(ctx, l, sp, rp); err != nil {
 		return err
 	}
-	if sp.Kind == engine.SplitPublish {
+	switch {
+	case sp.Kind == engine.SplitPublish:
 		return r.publish(ctx, l, sp, rp)
+	case rp.Stream != nil:
+		return r.pass(ctx, l, sp, rp, b)
 	}
 	return r.read(ctx, l, sp, rp, b)
 }
@@ -124,11 +127,7 @@ func (r *run) read(ctx context.Context, l engine.Lease, sp *engine.ClaimedSplit,
 	req := engine.ReadRequest{
 		Split: splitOf(rp, sp.ID), Claim: sp.Claim, Plan: rp.Source, Selection: rp.Selection, From: sp.Position,
 		Wire: rp.Target.Wire, BatchBytes: r.set.batchBytes(rp.Target), Remember: rp.Target.RememberWindow,
-	}
-	for _, c := range rp.Target.Columns {
-		if c.AsText {
-			req.AsText = append(req.AsText, c.Source)
-		}
+		AsText: asText(rp.Target),
 	}
 	if rp.Target.RememberWindow && rp.Source.Window != nil {
 		c, err := r.cursorOf(ctx, sp.Resource)
@@ -140,10 +139,18 @@ func (r *run) read(ctx context.Context, l engine.Lease, sp *engine.ClaimedSplit,
 			req.Skip[id] = struct{}{}
 		}
 	}
-	f := &feed{budget: newBudget(r.set.splitBudget(rp.Target)), bounds: b, items: make(chan item, 64), progress: r.Progress.resource(sp.Resource),
-		epochBytes: r.set.epochBytes(rp.Target), epochTime: r.set.EpochTime}
-	rd := startRead(ctx, r.src, req, f)
+	rd := startRead(ctx, r.src, req, r.feed(sp, rp, b), nil)
 	defer rd.close()
+	return r.epochs(ctx, l, sp, rp, rd, b)
+}
+
+func (r *run) feed(sp *engine.ClaimedSplit, rp *engine.ResourcePlan, b *bounds) *feed {
+	return &feed{budget: newBudget(r.set.splitBudget(rp.Target)), bounds: b, items: make(chan item, 64), progress: r.Progress.resource(sp.Resource),
+		epochBytes: r.set.epochBytes(rp.Target), epochTime: r.set.EpochTime}
+}
+
+// epochs applies what a read hands over, epoch by epoch.
+func (r *run) epochs(ctx context.Context, l engine.Lease, sp *engine.ClaimedSplit, rp *engine.ResourcePlan, rd *reader, b *bounds) error {
 	for {
 		first, more, err := rd.begin(ctx)
 		if err != nil {
@@ -152,7 +159,7 @@ func (r *run) read(ctx context.Context, l engine.Lease, sp *engine.ClaimedSplit,
 		if !more {
 			return errBoundary
 		}
-		if first.end != nil && !first.end.done && !first.end.keep {
+		if first.end != nil && !first.end.done && (!first.end.keep || engine.SameJSON(first.end.pos, sp.Position)) {
 			rd.last = first.end.last
 			continue
 		}
@@ -179,6 +186,9 @@ func splitOf(rp *engine.ResourcePlan, id string) engine.Split {
 func (r *run) apply(ctx context.Context, l engine.Lease, sp *engine.ClaimedSplit, rp *engine.ResourcePlan, rd *reader, first item) error {
 	e := rd.epoch(first)
 	e.Targets = map[string]*engine.Target{sp.Resource: rp.Target}
+	if rp.Stream != nil {
+		e.Targets, e.Stream = r.memberTargets(rp.Stream), rp.Target
+	}
 	e.Split, e.Claim, e.Number = sp.ID, sp.Claim, sp.Epoch+1
 	rc, err := r.sink.Apply(ctx, e)
 	if err != nil {
@@ -195,6 +205,7 @@ func (r *run) apply(ctx context.Context, l engine.Lease, sp *engine.ClaimedSplit
 	step := engine.Totals{Read: end.Rows + end.Skipped, Applied: rc.Applied, Superseded: rc.Superseded, Skipped: rc.Skipped + end.Skipped,
 		SetAside: rc.SetAside, Bytes: end.Bytes, Digest: end.Digest, ReadBack: rc.ReadBack, Policies: rc.Policies}
 	step.AddPolicies(end.Policies)
+	step.Members = memberSteps(end, rc)
 	t.Policies = append([]engine.PolicyCount(nil), t.Policies...)
 	t.Add(step)
 	fact := r.fact(events.EpochCommitted{Resource: sp.Resource, Split: sp.ID, Claim: sp.Claim, Epoch: e.Number,
@@ -203,6 +214,10 @@ func (r *run) apply(ctx context.Context, l engine.Lease, sp *engine.ClaimedSplit
 	if rc.SetAside > 0 {
 		facts = append(facts, r.setAsideFacts(sp, rp, rc)...)
 	}
-	return r.store(ctx, l, sp, engine.Progress{Epoch: e.Number, Position: end.Position, Done: end.Done, Totals: t,
+	err = r.store(ctx, l, sp, engine.Progress{Epoch: e.Number, Position: end.Position, Done: end.Done, Totals: t,
 		Artifacts: rc.Artifacts, Seen: rd.seen, Facts: facts})
+	if rp.Stream != nil && (err == nil || errors.Is(err, errSplitFinished)) {
+		r.acknowledge(ctx, l, sp, rp)
+	}
+	return err
 }

@@ -16,7 +16,10 @@ import (
 
 // Apply implements [engine.SinkSession].
 func (s *Session) Apply(ctx context.Context, e *engine.Epoch) (*engine.Receipt, error) {
-	t := only(e.Targets)
+	t := e.Stream
+	if t == nil {
+		t = only(e.Targets)
+	}
 	subject := fmt.Sprintf("%s@%d#%d", e.Split, e.Claim, e.Number)
 	var x *txn
 	err := s.do(ctx, "sink.apply.begin", subject, func() error {
@@ -33,6 +36,7 @@ func (s *Session) Apply(ctx context.Context, e *engine.Epoch) (*engine.Receipt, 
 		}
 	}()
 	in := newIntake(t)
+	in.members = e.Targets
 	for {
 		b, err := e.Next(ctx)
 		if errors.Is(err, io.EOF) {
@@ -59,6 +63,9 @@ func (s *Session) Apply(ctx context.Context, e *engine.Epoch) (*engine.Receipt, 
 			if err := s.alive(x); err != nil {
 				return err
 			}
+			if e.Stream != nil {
+				return s.db.commitChanges(x, e, end, in, rc)
+			}
 			return s.db.commitEpoch(x, e, end, in, rc)
 		})
 	}
@@ -69,6 +76,12 @@ func (s *Session) Apply(ctx context.Context, e *engine.Epoch) (*engine.Receipt, 
 		guess.Applied = end.Rows
 		for _, r := range in.rows {
 			guess.ReadBack.AddRow(r.Wire)
+		}
+		if e.Stream != nil {
+			guess.Members = map[string]engine.Totals{}
+			for name, part := range end.Members {
+				guess.Members[name] = engine.Totals{Applied: part.Read - part.Skipped}
+			}
 		}
 		go func() {
 			_ = commit()
@@ -155,6 +168,9 @@ type intake struct {
 	hasher *integrity.Hasher
 	rows   []Row
 	crc    uint32
+	// members and changes are a change stream's.
+	members map[string]*engine.Target
+	changes []change
 	// Positions of the window's column, and the greatest value applied before.
 	cursor int
 	upTo   int64
@@ -203,14 +219,38 @@ func (in *intake) take(b *engine.Batch, split string) error {
 		}
 		return nil
 	}
+	fields, key := in.fields, in.key
+	if b.Ops != nil {
+		m := in.members[b.Resource]
+		if m == nil {
+			return engine.Bugf("split %s: changes of %s, which is no member", split, b.Resource)
+		}
+		fields, key = len(m.Schema.Fields), nil
+		for _, k := range m.Schema.Key {
+			key = append(key, m.Schema.Index(k))
+		}
+	}
 	wire := append([]byte(nil), b.Wire...)
-	for range b.Rows {
-		row, rest, err := memrow.Cut(wire, in.fields)
+	for i := range b.Rows {
+		row, rest, err := memrow.Cut(wire, fields)
 		if err != nil {
 			return engine.Bugf("resource %s split %s: %w", b.Resource, split, err)
 		}
-		in.add(row)
 		wire = rest
+		if b.Ops == nil {
+			in.add(row)
+			continue
+		}
+		c := change{resource: b.Resource, op: b.Ops[i], wire: row, key: memrow.Pick(row, key), sequence: b.Sequence[i]}
+		if len(b.Unchanged) > 0 && len(b.Unchanged[i]) > 0 {
+			c.unsent = b.Unchanged[i][0]
+		}
+		for _, commit := range b.Commits {
+			if commit.Row <= i {
+				c.commit = commit.Position
+			}
+		}
+		in.changes = append(in.changes, c)
 	}
 	if len(wire) > 0 {
 		return engine.Bugf("resource %s split %s: %d bytes beyond the batch's %d rows", b.Resource, split, len(wire), b.Rows)

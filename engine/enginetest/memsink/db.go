@@ -58,6 +58,14 @@ type Broken struct {
 	NoStandingCheck bool
 	// NoCursorCheck: a plan may start elsewhere than the stored cursor.
 	NoCursorCheck bool
+	// FillMoved: columns of a row that was moved are taken from whatever row was
+	// staged under its key.
+	FillMoved bool
+	// EarlyMerge: a publish merges the changes that were there when it began, and
+	// lets epochs go on meanwhile.
+	EarlyMerge bool
+	// NoStreamCheck: a publish doesn't look how far the stream is applied here.
+	NoStreamCheck bool
 }
 
 // Commit is what an observer is told: who commits, and whose right it is by the
@@ -115,6 +123,8 @@ type store struct {
 	fences map[fenceKey]fence
 	ledger map[ledgerKey]ledgerRow
 	plans  map[planKey]*engine.ResourcePlan
+	// deltas are by the name of their staging; their maps never change.
+	deltas map[string]delta
 }
 
 // Row is a row of a table.
@@ -124,6 +134,12 @@ type Row struct {
 	Key  string
 	// Run is the id of the run that wrote it.
 	Run string
+	// Of a row of an appended change: what it did, where it committed, its number
+	// there, and the fields that were not sent.
+	Op       engine.Op
+	Commit   string
+	Sequence int64
+	Unsent   uint64
 }
 
 type table struct {
@@ -182,6 +198,7 @@ func New(opt Options) *DB {
 	}
 	return &DB{opt: opt, txns: map[*txn]struct{}{}, waiting: map[fenceKey]int{}, changed: make(chan struct{}), store: store{
 		tables: map[string]table{}, fences: map[fenceKey]fence{}, ledger: map[ledgerKey]ledgerRow{}, plans: map[planKey]*engine.ResourcePlan{},
+		deltas: map[string]delta{},
 	}}
 }
 
@@ -219,7 +236,7 @@ func (db *DB) Crash() {
 }
 
 func (s store) clone() store {
-	return store{tables: maps.Clone(s.tables), fences: maps.Clone(s.fences), ledger: maps.Clone(s.ledger), plans: maps.Clone(s.plans)}
+	return store{tables: maps.Clone(s.tables), fences: maps.Clone(s.fences), ledger: maps.Clone(s.ledger), plans: maps.Clone(s.plans), deltas: maps.Clone(s.deltas)}
 }
 
 // Version changes whenever the rows of a live table do.
@@ -267,6 +284,18 @@ func (db *DB) Staging() []string {
 	}
 	slices.Sort(out)
 	return out
+}
+
+// StreamAt returns the cursor that the destination has of a route's change stream.
+func (db *DB) StreamAt() engine.Position {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	for k, f := range db.fences {
+		if k.resource == engine.StreamResource {
+			return f.cursor
+		}
+	}
+	return nil
 }
 
 // Applied returns the epoch that the ledger has for a split of a run; false if

@@ -86,6 +86,11 @@ func (db *DB) dropOthers(key fenceKey, run string) {
 		_, began := db.fences[t.fence]
 		return t.staging && t.run != run && (t.fence == key || !began && t.fence.resource == key.resource)
 	})
+	for name := range db.deltas {
+		if _, ok := db.tables[name]; !ok {
+			delete(db.deltas, name)
+		}
+	}
 	keep := 0
 	older := map[string]int64{}
 	for k := range db.plans {
@@ -123,7 +128,7 @@ func (db *DB) freeze(t *engine.Target, plan *engine.ResourcePlan) (blocked bool,
 	if frozen && publish.Done {
 		return false, nil
 	}
-	if have := db.fences[keyOf(t)].cursor; plan.Read == engine.ReadIncremental && !bytes.Equal(have, plan.From) && !db.opt.Broken.NoCursorCheck {
+	if have := db.fences[keyOf(t)].cursor; follows(plan, frozen) && !bytes.Equal(have, plan.From) && !db.opt.Broken.NoCursorCheck {
 		return false, fmt.Errorf("freeze %s: the destination is at %s, the plan starts at %s: %w", t.Resource, have, plan.From, engine.ErrPlanVoid)
 	}
 	if frozen && publish.generation == t.Generation && db.same(t, plan) {
@@ -148,6 +153,12 @@ func (db *DB) freeze(t *engine.Target, plan *engine.ResourcePlan) (blocked bool,
 	}
 	db.ledger[rowOf(t, id)] = ledgerRow{LedgerEntry: engine.LedgerEntry{Split: id}, generation: t.Generation, splits: len(plan.Source.Splits)}
 	return false, nil
+}
+
+// follows tells whether a plan must start at the stored cursor; a stream's moves with
+// its epochs once its plan is frozen.
+func follows(plan *engine.ResourcePlan, frozen bool) bool {
+	return plan.Read == engine.ReadIncremental || plan.Read == engine.ReadCDC && !frozen
 }
 
 // worked tells whether a split of the run's frozen plan was ever claimed.

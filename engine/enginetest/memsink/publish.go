@@ -34,7 +34,9 @@ func (s *Session) Publish(ctx context.Context, p *engine.Publication) (*engine.R
 	defer s.rollback(x)
 	err = s.locking(ctx, call("sink.publish.fence", subject), func() (bool, error) {
 		// A publish is its row's first and only epoch.
-		return x.fenced(1)
+		blocked, err := x.fenced(1)
+		x.early = s.db.deltas[stagingName(t)]
+		return blocked, err
 	})
 	if err != nil {
 		return nil, err
@@ -58,10 +60,27 @@ func (db *DB) commitPublish(x *txn, p *engine.Publication, rc *engine.Receipt) e
 	if err := db.complete(t, p, len(staging.rows)); err != nil {
 		return err
 	}
-	db.observe(x, 1, true, staging.rows)
+	if p.Stream != nil && db.ledger[rowOf(p.Stream.Target, p.Stream.Split)].Epoch < p.Stream.Epoch && !db.opt.Broken.NoStreamCheck {
+		return fmt.Errorf("publish %s: its changes are not all here: %w", t.Resource, engine.ErrLedgerBehind)
+	}
+	rows := staging.rows
+	if t.Write == engine.WriteMerge && t.Staged {
+		d := db.deltas[stagingName(t)]
+		if db.opt.Broken.EarlyMerge {
+			d = x.early
+		}
+		var err error
+		if rows, err = db.merged(t, d); err != nil {
+			return err
+		}
+	}
+	db.observe(x, 1, true, rows)
 	live := db.tables[t.Name]
 	switch {
 	case !t.Staged:
+	case t.Write == engine.WriteMerge:
+		live.rows, live.run = rows, t.RunID
+		db.version++
 	case t.Write == engine.WriteReplace:
 		live.rows, live.run = staging.rows, t.RunID
 		db.version++
@@ -77,6 +96,7 @@ func (db *DB) commitPublish(x *txn, p *engine.Publication, rc *engine.Receipt) e
 		// Earlier generations' too.
 		if st.staging && st.fence == x.fence && st.run == t.RunID {
 			delete(db.tables, name)
+			delete(db.deltas, name)
 		}
 	}
 	f := db.fences[x.fence]

@@ -13,7 +13,7 @@ import (
 func (s *Sink) Spec() engine.Spec {
 	spec := engine.Spec{
 		Name: "mem", Title: "In-memory tables", Summary: "Transactional tables for simulations and conformance suites.",
-		Writes:   []engine.WriteMode{engine.WriteReplace, engine.WriteAppend, engine.WriteUpsert, engine.WriteDelete},
+		Writes:   []engine.WriteMode{engine.WriteReplace, engine.WriteAppend, engine.WriteUpsert, engine.WriteDelete, engine.WriteMerge},
 		Delivery: "effectively-once",
 	}
 	if !s.DB.opt.NoWire {
@@ -97,6 +97,17 @@ func (s *Session) Plan(_ context.Context, req engine.TargetRequest) (*engine.Tar
 			// A lost snapshot must be able to begin anew (P12).
 			t.Staged, t.Technique = true, "append from staging"
 		}
+	case engine.WriteMerge:
+		if req.Read != engine.ReadCDC {
+			return nil, engine.Permanentf("write it by upsert", "resource %s: only changes are merged", t.Resource)
+		}
+		if len(t.Schema.Key) == 0 {
+			return nil, engine.Permanentf("name a key", "resource %s: merge needs a key", t.Resource)
+		}
+		t.Technique = "merge"
+		if len(req.Plan.Splits) > 0 {
+			t.Staged, t.Technique = true, "merge of staging and changes, swap"
+		}
 	case engine.WriteUpsert, engine.WriteDelete:
 		t.Technique = string(req.Write)
 		if len(t.Schema.Key) == 0 {
@@ -136,6 +147,9 @@ func (s *Session) Prepare(ctx context.Context, t *engine.Target) (*engine.Prepar
 	out := &engine.Prepared{}
 	err := s.do(ctx, "sink.prepare", t.Resource, func() error {
 		db := s.db
+		if t.Resource == engine.StreamResource {
+			return nil
+		}
 		if _, ok := db.tables[t.Name]; !ok {
 			db.tables[t.Name] = table{}
 			out.Statements = append(out.Statements, "create "+t.Name)
@@ -208,6 +222,7 @@ func (s *Session) Abort(ctx context.Context, t *engine.Target) error {
 			}
 		}
 		delete(db.tables, stagingName(t))
+		delete(db.deltas, stagingName(t))
 		return false, nil
 	})
 }

@@ -19,6 +19,8 @@ type txn struct {
 	claim   int64
 	// locked is true from the fence step on.
 	locked bool
+	// early are the changes that were kept when the publish began.
+	early delta
 	// ended is true once it is committed, rolled back or terminated.
 	ended bool
 }

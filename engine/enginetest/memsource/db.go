@@ -32,6 +32,8 @@ type Options struct {
 	NoWire bool
 	// Memory allocates records; nil means Go's memory.
 	Memory memory.Allocator
+	// Broken removes protections.
+	Broken Broken
 }
 
 // DB is the database. It outlives sessions and is safe for concurrent use.
@@ -45,6 +47,11 @@ type DB struct {
 	open     map[*Tx]struct{}
 	sessions int64
 	live     map[*Session]struct{}
+	// log has every committed transaction, lsn their number; slots say up to where
+	// the log was let go.
+	log   []*logged
+	lsn   int64
+	slots map[string]int64
 }
 
 // New makes an empty database.
@@ -58,7 +65,7 @@ func New(opt Options) *DB {
 	if opt.Memory == nil {
 		opt.Memory = memory.NewGoAllocator()
 	}
-	return &DB{opt: opt, tables: map[string]*table{}, open: map[*Tx]struct{}{}, live: map[*Session]struct{}{}}
+	return &DB{opt: opt, tables: map[string]*table{}, open: map[*Tx]struct{}{}, live: map[*Session]struct{}{}, slots: map[string]int64{}}
 }
 
 type table struct {
@@ -70,6 +77,8 @@ type table struct {
 	keyed  bool
 	key    []int
 	serial int64
+	// tip is the table's state at the end of the log, by place.
+	tip map[int64][]byte
 }
 
 // version is one version of a row, visible to snapshots in [from, to).
@@ -141,6 +150,8 @@ type Tx struct {
 	db      *DB
 	start   int64
 	changes []change
+	// logged is what the log has of it, nil before [Tx.Log].
+	logged *logged
 }
 
 type change struct {
@@ -148,6 +159,8 @@ type change struct {
 	values []any
 	ord    int64
 	delete bool
+	// update: the row was there. move: its place was ord. truncate: all rows go.
+	update, move, truncate bool
 }
 
 // Begin begins a transaction and takes the clock's next tick as its time.
@@ -173,6 +186,21 @@ func (tx *Tx) Delete(name string, ord int64) {
 	tx.changes = append(tx.changes, change{table: tx.db.table(name), ord: ord, delete: true})
 }
 
+// Update changes a row that is there; the log may leave out what has not changed.
+func (tx *Tx) Update(name string, ord int64, values ...any) {
+	tx.changes = append(tx.changes, change{table: tx.db.table(name), values: values, ord: ord, update: true})
+}
+
+// Move changes the key of a row that is there.
+func (tx *Tx) Move(name string, from int64, values ...any) {
+	tx.changes = append(tx.changes, change{table: tx.db.table(name), values: values, ord: from, move: true, update: true})
+}
+
+// Truncate removes all rows.
+func (tx *Tx) Truncate(name string) {
+	tx.changes = append(tx.changes, change{table: tx.db.table(name), truncate: true})
+}
+
 func (db *DB) table(name string) *table {
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -185,11 +213,21 @@ func (tx *Tx) Commit() int64 {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	delete(db.open, tx)
+	tx.log()
+	tx.logged.visible = true
 	db.version++
 	for _, c := range tx.changes {
 		t := c.table
-		if c.delete {
+		if c.truncate {
+			for _, row := range t.at(db.version) {
+				t.end(row.Ord, db.version)
+			}
+			continue
+		}
+		if c.delete || c.move {
 			t.end(c.ord, db.version)
+		}
+		if c.delete {
 			continue
 		}
 		wire := memrow.Append(nil, c.values)

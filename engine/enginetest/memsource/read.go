@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/tranship-io/tranship/engine"
 	"github.com/tranship-io/tranship/engine/enginetest/gate"
@@ -21,6 +22,9 @@ type position struct {
 	After  int64 `json:"after"`
 	// Nulls is true once the rows without a cursor are counted.
 	Nulls bool `json:"nulls,omitempty"`
+	// LSN is the end of the log when the last snapshot was taken, for a piece that is
+	// read beside a change stream: whatever the snapshots saw is in the log before.
+	LSN int64 `json:"lsn,omitempty"`
 }
 
 // fetched is what one visit of a read to the database brings.
@@ -33,6 +37,9 @@ type fetched struct {
 // Read implements [engine.SourceSession]. Every batch is read in a transaction
 // of its own (chunked), or in the session's snapshot.
 func (s *Session) Read(ctx context.Context, req engine.ReadRequest, out engine.Writer) (engine.ReadResult, error) {
+	if req.Members != nil {
+		return s.stream(ctx, req, out)
+	}
 	var d descriptor
 	if err := json.Unmarshal(req.Split.Descriptor, &d); err != nil {
 		return engine.ReadResult{}, engine.Bugf("split %q: read its descriptor: %w", req.Split.ID, err)
@@ -63,12 +70,12 @@ func (s *Session) Read(ctx context.Context, req engine.ReadRequest, out engine.W
 		if err := r.write(ctx, f, out); err != nil {
 			return engine.ReadResult{}, err
 		}
-		if f.last {
-			return engine.ReadResult{Done: true}, nil
-		}
 		pos, err := json.Marshal(r.pos)
 		if err != nil {
 			return engine.ReadResult{}, fmt.Errorf("encode position: %w", err)
+		}
+		if f.last {
+			return engine.ReadResult{Done: true, End: pos}, nil
 		}
 		switch err := out.Mark(ctx, pos); {
 		case errors.Is(err, engine.ErrBoundary):
@@ -92,9 +99,24 @@ type reading struct {
 }
 
 func (r *reading) fetch(ctx context.Context) (fetched, error) {
-	var f fetched
+	for {
+		f, ok, err := r.try(ctx)
+		if err != nil || ok {
+			return f, err
+		}
+		// The snapshot misses what the alignment point saw: another one (P16).
+		select {
+		case <-time.After(following):
+		case <-ctx.Done():
+			return f, context.Cause(ctx)
+		}
+	}
+}
+
+// try fetches in one snapshot; false if that is not aligned.
+func (r *reading) try(ctx context.Context) (f fetched, ok bool, err error) {
 	call := gate.Call{Op: "source.fetch", Subject: fmt.Sprintf("%s@%d", r.req.Split.ID, r.req.Claim)}
-	err := r.s.gate(ctx, call, func() error {
+	err = r.s.gate(ctx, call, func() error {
 		db := r.s.db
 		db.mu.Lock()
 		defer db.mu.Unlock()
@@ -102,6 +124,13 @@ func (r *reading) fetch(ctx context.Context) (fetched, error) {
 			return err
 		}
 		at := db.version
+		if r.req.Plan.Consistency == engine.ConsistencyAligned {
+			if !r.s.aligned(r.d.Point) {
+				return nil
+			}
+			r.pos.LSN = db.lsn
+		}
+		ok = true
 		if r.d.Snapshot != "" {
 			var ok bool
 			if at, ok = r.s.snapshots[r.d.Snapshot]; !ok {
@@ -111,7 +140,7 @@ func (r *reading) fetch(ctx context.Context) (fetched, error) {
 		f = r.next(db.tables[r.req.Plan.Resource.Name].at(at))
 		return nil
 	})
-	return f, err
+	return f, ok, err
 }
 
 // next takes the rows of the next batch out of the table's.

@@ -20,7 +20,7 @@ import (
 func (s *Source) Spec() engine.Spec {
 	spec := engine.Spec{
 		Name: "mem", Title: "In-memory tables", Summary: "Versioned tables for simulations and conformance suites.",
-		Reads:         []engine.ReadMode{engine.ReadFull, engine.ReadIncremental},
+		Reads:         []engine.ReadMode{engine.ReadFull, engine.ReadIncremental, engine.ReadCDC},
 		Consistencies: []engine.Consistency{engine.ConsistencyChunked, engine.ConsistencySnapshot},
 	}
 	if !s.DB.opt.NoWire {
@@ -131,6 +131,8 @@ type descriptor struct {
 	CountNull bool `json:"count_null,omitempty"`
 	// Version is the database's when the split was planned.
 	Version int64 `json:"version"`
+	// Point is the alignment point of a member of the change stream.
+	Point int64 `json:"point,omitempty"`
 }
 
 // PlannedAt returns the database's version at which a plan was made.
@@ -190,6 +192,8 @@ func (s *Session) plan(req engine.PlanRequest) (*engine.SourcePlan, error) {
 		return out, s.planFull(t, req, out)
 	case engine.ReadIncremental:
 		return out, s.planIncremental(t, req, out)
+	case engine.ReadCDC:
+		return out, s.planCDC(t, req, out)
 	}
 	return nil, engine.Permanentf("", "resource %q: this source has no %s reads", req.Resource, req.Read)
 }
