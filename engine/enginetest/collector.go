@@ -26,6 +26,10 @@ type collector struct {
 	slow   time.Duration
 	// stopAt is the mark (from 1) at which ErrBoundary is answered; 0: never.
 	stopAt int
+	// changes: the batches have operations; they are kept beside the rows.
+	changes   bool
+	ops       []engine.Op
+	unchanged [][]uint64
 
 	mu      sync.Mutex
 	held    int64
@@ -150,7 +154,14 @@ func (c *collector) take(b *engine.Batch) error {
 	if err != nil {
 		return fmt.Errorf("batch %d: %w", b.Seq, err)
 	}
+	if c.changes {
+		if err := c.takeChanges(b); err != nil {
+			return err
+		}
+	}
 	switch {
+	case c.changes != (b.Ops != nil):
+		return fmt.Errorf("batch %d: changes have operations, rows have none", b.Seq)
 	case len(rows) != b.Rows:
 		return fmt.Errorf("batch %d says %d rows and has %d", b.Seq, b.Rows, len(rows))
 	case crc != b.CRC:
@@ -160,6 +171,24 @@ func (c *collector) take(b *engine.Batch) error {
 	}
 	c.digest.Add(b.Digest)
 	c.pending = append(c.pending, rows...)
+	return nil
+}
+
+// takeChanges checks and keeps what a batch says of its changes.
+func (c *collector) takeChanges(b *engine.Batch) error {
+	switch {
+	case len(b.Ops) != b.Rows, len(b.Sequence) != b.Rows, b.Unchanged != nil && len(b.Unchanged) != b.Rows:
+		return fmt.Errorf("batch %d: %d rows with %d operations, %d ordinals and %d masks", b.Seq, b.Rows, len(b.Ops), len(b.Sequence), len(b.Unchanged))
+	case len(b.Commits) == 0 || b.Commits[0].Row != 0:
+		return fmt.Errorf("batch %d: its first row belongs to no transaction", b.Seq)
+	}
+	c.ops = append(c.ops, b.Ops...)
+	if b.Unchanged == nil {
+		c.unchanged = append(c.unchanged, make([][]uint64, b.Rows)...)
+	}
+	for _, u := range b.Unchanged {
+		c.unchanged = append(c.unchanged, append([]uint64(nil), u...))
+	}
 	return nil
 }
 

@@ -89,6 +89,10 @@ func sourceSpec(t *testing.T, c SourceCase) {
 		}
 	}
 	for _, m := range []engine.ReadMode{engine.ReadFull, engine.ReadIncremental, engine.ReadCDC} {
+		if slices.Contains(c.Spec.Reads, m) && m == engine.ReadCDC {
+			require.Implements(t, (*engine.Streamer)(nil), s, "changes are exercised by RunStreamer")
+			continue
+		}
 		if slices.Contains(c.Spec.Reads, m) {
 			require.Contains(t, reads, m, "an advertised read mode is exercised")
 			continue

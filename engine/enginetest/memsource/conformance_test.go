@@ -76,3 +76,47 @@ func TestConformance(t *testing.T) {
 		},
 	})
 }
+
+func TestStreamConformance(t *testing.T) {
+	db := memsource.New(memsource.Options{SplitRows: 20, BatchRows: 2})
+	live := schema.Schema{Key: []string{"id"}, Fields: []schema.Field{
+		{Name: "id", Type: schema.Type{Kind: schema.Int64}}, {Name: "u", Type: schema.Type{Kind: schema.Int64}, Nullable: true}, {Name: "v", Type: schema.Type{Kind: schema.String}}}}
+	db.Create("live", live)
+	for i := range int64(50) {
+		tx := db.Begin()
+		tx.Put("live", i*3, tx.Now(), fmt.Sprint("row ", i))
+		tx.Commit()
+	}
+	source := &memsource.Source{DB: db}
+	next := int64(1000)
+	enginetest.RunStreamer(t, enginetest.StreamCase{
+		Decode: decode, Table: "live", Write: engine.WriteMerge,
+		Open: func(t *testing.T) engine.SourceSession {
+			t.Helper()
+			ses, err := source.Open(t.Context(), nil, engine.OpenOptions{})
+			require.NoError(t, err)
+			return ses
+		},
+		Change: func(t *testing.T, n int) {
+			t.Helper()
+			rows := db.Rows("live", db.Version())
+			tx := db.Begin()
+			text := func(i int) string { return string(memrow.Field(rows[i].Wire, 2)[4:]) }
+			at := n % 20
+			tx.Update("live", rows[at].Ord, rows[at].Ord, tx.Now(), text(at))
+			tx.Update("live", rows[at+1].Ord, rows[at+1].Ord, tx.Now(), "changed")
+			tx.Delete("live", rows[at+2].Ord)
+			next++
+			tx.Put("live", next, tx.Now(), "new")
+			tx.Move("live", rows[at+3].Ord, next+5000, tx.Now(), fmt.Sprint("moved ", next))
+			tx.Commit()
+		},
+		Rows: func(*testing.T) [][]byte {
+			var out [][]byte
+			for _, row := range db.Rows("live", db.Version()) {
+				out = append(out, row.Wire)
+			}
+			return out
+		},
+	})
+}
