@@ -298,6 +298,18 @@ func (db *DB) StreamAt() engine.Position {
 	return nil
 }
 
+// Published tells whether the last run of every resource is published.
+func (db *DB) Published() bool {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	for k, f := range db.fences {
+		if !db.ledger[ledgerKey{fence: k, run: f.run, split: engine.PublishSplit(k.resource)}].Done {
+			return false
+		}
+	}
+	return true
+}
+
 // Applied returns the epoch that the ledger has for a split of a run; false if
 // there is no row.
 func (db *DB) Applied(run, split string) (int64, bool) {

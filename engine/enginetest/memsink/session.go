@@ -93,8 +93,9 @@ func (s *Session) Plan(_ context.Context, req engine.TargetRequest) (*engine.Tar
 		t.Staged, t.Technique = true, "swap"
 	case engine.WriteAppend:
 		t.Technique = "append"
-		if req.Plan.Consistency == engine.ConsistencySnapshot {
-			// A lost snapshot must be able to begin anew (P12).
+		if req.Plan.Consistency == engine.ConsistencySnapshot || req.Read == engine.ReadCDC && len(req.Plan.Splits) > 0 {
+			// A lost snapshot must be able to begin anew (P12), and so must the initial
+			// rows of a change stream's member.
 			t.Staged, t.Technique = true, "append from staging"
 		}
 	case engine.WriteMerge:

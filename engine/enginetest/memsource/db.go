@@ -52,6 +52,8 @@ type DB struct {
 	log   []*logged
 	lsn   int64
 	slots map[string]int64
+	// confirmed is the last acknowledgement since a slot was made.
+	confirmed int64
 }
 
 // New makes an empty database.
@@ -98,6 +100,9 @@ type Row struct {
 	values []any
 	rec    arrow.RecordBatch
 }
+
+// Value is the row's i-th value, as it was put.
+func (r Row) Value(i int) any { return r.values[i] }
 
 // Create makes a table. A table with a key needs a first key column of kind int64.
 func (db *DB) Create(name string, s schema.Schema) {

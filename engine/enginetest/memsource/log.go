@@ -182,15 +182,18 @@ func (db *DB) LSN() int64 {
 	return db.lsn
 }
 
-// Confirmed is up to where the slots' log was let go; 0 if there is no slot.
+// Confirmed is up to where the log was acknowledged since the last slot was made.
 func (db *DB) Confirmed() int64 {
 	db.mu.Lock()
 	defer db.mu.Unlock()
-	var n int64
-	for _, lsn := range db.slots {
-		n = max(n, lsn)
+	return db.confirmed
+}
+
+// confirm lets the log of a slot go; the caller holds db.mu.
+func (db *DB) confirm(slot string, lsn int64) {
+	if have, ok := db.slots[slot]; ok && lsn > have {
+		db.slots[slot], db.confirmed = lsn, lsn
 	}
-	return n
 }
 
 // LoseSlots drops all slots, as a server does that keeps no more log.

@@ -120,7 +120,7 @@ func (s *Session) PrepareStream(ctx context.Context, req engine.StreamRequest, p
 				return err
 			}
 		} else if _, ok := db.slots[slot]; !ok {
-			db.slots[slot] = db.lsn
+			db.slots[slot], db.confirmed = db.lsn, 0
 		}
 		d := streamDescriptor{Slot: slot, Start: db.slots[slot], Points: map[string]int64{}}
 		if req.Cursor != nil {
@@ -216,9 +216,7 @@ func (s *Session) Acknowledge(ctx context.Context, split engine.Split, pos engin
 		if err := s.alive(); err != nil {
 			return err
 		}
-		if have, ok := s.db.slots[d.Slot]; ok {
-			s.db.slots[d.Slot] = max(have, Place(pos))
-		}
+		s.db.confirm(d.Slot, Place(pos))
 		return nil
 	})
 }
@@ -306,7 +304,7 @@ func (r *streaming) next(ctx context.Context) (*logged, error) {
 		if int(r.pos.LSN) < len(db.log) {
 			out = db.log[r.pos.LSN] // the first has number 1
 			if db.opt.Broken.EagerAck {
-				db.slots[r.d.Slot] = out.lsn
+				db.confirm(r.d.Slot, out.lsn)
 			}
 		}
 		return nil

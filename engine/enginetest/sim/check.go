@@ -57,6 +57,9 @@ func (w *world) committing(c memsink.Commit) {
 	if !c.Publish {
 		return
 	}
+	if t.Read == engine.ReadCDC {
+		return
+	}
 	version := w.src.Version()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -103,6 +106,7 @@ func (w *world) checkpointed(f engine.Fence, p engine.Progress) {
 // look is a reader: whatever it sees of a replaced target is the whole of one
 // run's rows (invariant 8).
 func (w *world) look() {
+	w.streamed()
 	for _, r := range w.res {
 		if r.write != engine.WriteReplace {
 			continue
@@ -183,6 +187,8 @@ func (w *world) end(final, last bool) {
 		case slices.ContainsFunc(rows, func(row memsink.Row) bool { return len(row.Wire) == 0 }):
 			err = errors.New("a listed object is missing")
 		case r.write == engine.WriteReplace:
+		case r.read == engine.ReadCDC:
+			err = w.changed(r, rows, final)
 		case r.name == "append", r.name == "appendsnap":
 			err = w.appended(r, rows, final)
 		case r.write == engine.WriteDelete:

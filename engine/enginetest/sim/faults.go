@@ -22,6 +22,9 @@ func (w *world) disturb(f *faults) bool {
 	case s.chance(f.sourceCrash):
 		s.tell("source: restarts")
 		w.src.Crash()
+	case w.sc.stream && s.chance(f.slotLoss):
+		s.tell("source: keeps no more log")
+		w.src.LoseSlots()
 	case s.chance(f.sinkRestore) && len(w.backups) > 0:
 		i := s.rng.IntN(len(w.backups))
 		s.tell("destination: restored to backup %d", i)

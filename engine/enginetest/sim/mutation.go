@@ -8,12 +8,14 @@ import (
 
 	"github.com/tranship-io/tranship/engine"
 	"github.com/tranship-io/tranship/engine/enginetest/memsink"
+	"github.com/tranship-io/tranship/engine/enginetest/memsource"
 )
 
 // Mutation removes protections, to prove that the simulation notices.
 type Mutation struct {
-	// Sink removes one of the destination's.
-	Sink memsink.Broken
+	// Sink removes one of the destination's, Source one of the source's.
+	Sink   memsink.Broken
+	Source memsource.Broken
 	// NoReconcile answers claims with what State believes instead of the ledger.
 	NoReconcile bool
 	// StaleCommit lets State take checkpoints without comparing claims.

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/tranship-io/tranship/engine"
@@ -31,12 +32,19 @@ var kinds = []kind{
 	{"delete", engine.ReadFull, engine.WriteDelete, engine.ConsistencyChunked, false},
 }
 
+// changing are the kinds that a change stream replicates.
+var changing = []kind{
+	{"merge", engine.ReadCDC, engine.WriteMerge, "", false},
+	{"merge", engine.ReadCDC, engine.WriteMerge, "", false},
+	{"changelog", engine.ReadCDC, engine.WriteAppend, "", false},
+}
+
 // faults are how often, once in n picks, something goes wrong; 0 means never.
 type faults struct {
 	crash, freeze, fail, failAfter, delay int
 	sinkCrash, sinkRestore, sourceCrash   int
 	stateLoss, stateRestore               int
-	twin, mutate                          int
+	twin, mutate, slotLoss                int
 	// budget bounds the faults of a round, so that every round ends.
 	budget int
 }
@@ -55,6 +63,8 @@ type scenario struct {
 	// locks: a State file with the locks of an operating system, which a process
 	// loses when it dies; otherwise leases alone decide.
 	locks bool
+	// stream: the resources are replicated by their changes.
+	stream bool
 	// late lets source transactions commit after runs that began later.
 	late bool
 }
@@ -76,6 +86,11 @@ func draw(s *sched) scenario {
 	if s.chance(3) {
 		sc.set.AttemptRows = int64(s.between(2, 10))
 	}
+	kinds := kinds
+	if sc.stream = !sc.objects && s.chance(2); sc.stream {
+		kinds = append(changing[:len(changing):len(changing)], kinds[0])
+		sc.set.OnLost = engine.OnLostResync
+	}
 	for n := s.between(1, 3); len(sc.kinds) < n; {
 		k := kinds[s.rng.IntN(len(kinds))]
 		if !sc.objects || k.objects {
@@ -84,6 +99,10 @@ func draw(s *sched) scenario {
 	}
 	sc.oldState = sc.oldState && !sc.locks
 	sc.faults = drawFaults(s)
+	if slices.ContainsFunc(sc.kinds, func(k kind) bool { return k.name == "changelog" }) {
+		// A log with a gap has no state to be replayed to.
+		sc.faults.sinkRestore, sc.faults.slotLoss = 0, 0
+	}
 	return sc
 }
 
@@ -99,7 +118,7 @@ func drawFaults(s *sched) faults {
 	return faults{
 		crash: pick(15, 4), freeze: pick(15, 4), fail: pick(10, 4), failAfter: pick(10, 4), delay: pick(8, 3),
 		sinkCrash: pick(40, 4), sinkRestore: pick(60, 4), sourceCrash: pick(40, 4), stateLoss: pick(60, 4), stateRestore: pick(60, 4),
-		twin: pick(30, 3), mutate: pick(15, 4), budget: s.between(2, 12),
+		twin: pick(30, 3), mutate: pick(15, 4), slotLoss: pick(80, 4), budget: s.between(2, 12),
 	}
 }
 
@@ -109,6 +128,8 @@ type resource struct {
 	table string
 	// nextKey is the next key to insert.
 	nextKey int64
+	// held is a transaction that is in the log and not visible yet (P16).
+	held *memsource.Tx
 }
 
 func (sc *scenario) resources() []*resource {

@@ -74,6 +74,9 @@ func (w *world) play() {
 			tx.Commit()
 		}
 		w.open = nil
+		for _, r := range w.res {
+			w.show(r)
+		}
 		w.drain(none)
 		if w.failed() || !w.round(none) {
 			return
@@ -122,6 +125,11 @@ func (w *world) step(f *faults) {
 	s.steps++
 	s.sleep(time.Duration(s.between(1, 10)) * time.Millisecond)
 	w.thaw(false)
+	for _, r := range w.res {
+		if r.held != nil && s.chance(15) {
+			w.show(r)
+		}
+	}
 	w.remember()
 	if w.disturb(f) {
 		w.look()

@@ -99,6 +99,7 @@ type proc struct {
 func newWorld(s *sched, mut Mutation) *world {
 	w := &world{s: s, sc: draw(s), mut: mut, published: map[string]publication{}, plans: map[string]*engine.ResourcePlan{}, stop: make(chan struct{})}
 	w.res = w.sc.resources()
+	w.sc.source.Broken = mut.Source
 	w.src = memsource.New(w.sc.source)
 	opt := w.sc.sink
 	opt.Broken, opt.Observe = mut.Sink, w.committing
@@ -157,6 +158,10 @@ func (w *world) insert(tx *memsource.Tx, r *resource) {
 // mutate changes the source: what may change depends on what the mode promises.
 func (w *world) mutate() {
 	r := w.res[w.s.rng.IntN(len(w.res))]
+	if r.read == engine.ReadCDC {
+		w.change(r)
+		return
+	}
 	if len(w.open) > 0 && w.s.chance(2) {
 		tx := w.open[0]
 		w.open = w.open[1:]
