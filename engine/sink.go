@@ -389,6 +389,11 @@ type Fencer interface {
 	// plan whose From is not the cursor beside the fence gives ErrPlanVoid. Another plan than the
 	// frozen one, of the same or an earlier generation, gives *StaleError
 	// ("generation") once a split was claimed: its caller lost the run.
+	//
+	// A member of a change stream that has read splits loses its cursor with the
+	// freeze: from now on its changes are kept apart until it is published, so that a
+	// run that supersedes this one must not take the rows that are there as current.
+	// Plans of changes are compared with the cursor only when they are frozen first.
 	Freeze(ctx context.Context, t *Target, plan *ResourcePlan) error
 	// Claim raises the split's claim in the ledger, alone in a transaction, then
 	// reads the row. A claim found at or above ours by another owner gives *StaleError.

@@ -19,7 +19,9 @@ import (
 // point for each member that needs its rows: a log position C and a snapshot E of
 // exactly the transactions that had committed before C. From then on
 //
-//   - the stream carries the member's changes that commit from C on, all of them;
+//   - the stream carries the member's changes that commit from C on, all of them; an
+//     appended member's from the stream's cursor on, so that the log has no gap where
+//     an unfinished run began it;
 //   - each piece of the table is read in a snapshot of its own that sees whatever E
 //     sees, and whatever else it happens to see;
 //   - the sink keeps, for each key, what the changes make of it, apart from the rows

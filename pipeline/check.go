@@ -135,12 +135,13 @@ func (d *decoder) checkModes(n *node, doc *Document, r Resource, opt Options) {
 	if read == engine.ReadIncremental && r.Cursor == "" {
 		d.at(n, "cursor", "tranship inspect "+r.Ref()+" ranks the columns", "an incremental read needs a cursor column")
 	}
-	if read == engine.ReadFull {
+	d.checkChanges(n, r, read, write)
+	if read != engine.ReadIncremental {
 		if r.Cursor != "" {
-			d.at(n, "cursor", "add read: incremental, or remove the cursor", "a full read uses no cursor")
+			d.at(n, "cursor", "add read: incremental, or remove the cursor", "a %s read uses no cursor", read)
 		}
 		if r.Lookback != 0 {
-			d.at(n, "lookback", "add read: incremental, or remove the lookback", "a full read uses no lookback")
+			d.at(n, "lookback", "add read: incremental, or remove the lookback", "a %s read uses no lookback", read)
 		}
 	}
 	if read == engine.ReadIncremental && write == engine.WriteReplace {
@@ -154,6 +155,22 @@ func (d *decoder) checkModes(n *node, doc *Document, r Resource, opt Options) {
 	}
 }
 
+// checkChanges finds what does not go with changes, or only with them.
+func (d *decoder) checkChanges(n *node, r Resource, read engine.ReadMode, write engine.WriteMode) {
+	changes := read == engine.ReadCDC
+	switch {
+	case changes && write != engine.WriteMerge && write != engine.WriteAppend:
+		d.at(n, "write", "use write: merge, or append for a log of changes", "changes cannot be written by %s", write)
+	case !changes && write == engine.WriteMerge:
+		d.at(n, "write", "use write: upsert, or read: cdc", "only changes (read: cdc) can be merged")
+	case !changes && r.Initial != "":
+		d.at(n, "initial", "add read: cdc, or remove it", "initial belongs to changes (read: cdc)")
+	}
+	if changes && r.Where != "" {
+		d.at(n, "where", "replicate the whole table, or use read: incremental", "changes cannot be filtered: a row that leaves the filter would stay")
+	}
+}
+
 func findSpec(specs []engine.Spec, name string) (engine.Spec, bool) {
 	i := slices.IndexFunc(specs, func(s engine.Spec) bool { return s.Name == name })
 	if i < 0 {
@@ -163,8 +180,8 @@ func findSpec(specs []engine.Spec, name string) (engine.Spec, bool) {
 }
 
 // Modes returns the modes in effect for a resource. Without a write mode a full
-// read replaces, and an incremental one upserts if the sink can, else appends;
-// sink may be nil: then upsert.
+// read replaces, changes are merged, and an incremental read upserts if the sink
+// can, else appends; sink may be nil: then upsert.
 func (d *Document) Modes(r Resource, sink *engine.Spec) (engine.ReadMode, engine.WriteMode) {
 	read := r.Read
 	if read == "" {
@@ -183,6 +200,8 @@ func (d *Document) Modes(r Resource, sink *engine.Spec) (engine.ReadMode, engine
 		switch {
 		case read == engine.ReadFull:
 			write = engine.WriteReplace
+		case read == engine.ReadCDC:
+			write = engine.WriteMerge
 		case sink == nil || slices.Contains(sink.Writes, engine.WriteUpsert):
 			write = engine.WriteUpsert
 		default:

@@ -3,6 +3,7 @@ package pipeline
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/tranship-io/tranship/engine"
 )
@@ -73,8 +74,8 @@ func (e Endpoint) MarshalJSON() ([]byte, error) {
 
 // Defaults hold for every resource that does not say otherwise.
 type Defaults struct {
-	Read     engine.ReadMode  `json:"read,omitempty" jsonschema:"enum=full,enum=incremental,default=full" jsonschema_description:"Read mode of resources: full or incremental."`
-	Write    engine.WriteMode `json:"write,omitempty" jsonschema:"enum=replace,enum=append,enum=upsert,enum=delete" jsonschema_description:"Write mode of resources. Without it a full read replaces; an incremental read upserts where the sink can, and appends elsewhere."`
+	Read     engine.ReadMode  `json:"read,omitempty" jsonschema:"enum=full,enum=incremental,enum=cdc,default=full" jsonschema_description:"Read mode of resources: full, incremental or cdc."`
+	Write    engine.WriteMode `json:"write,omitempty" jsonschema:"enum=replace,enum=append,enum=upsert,enum=delete,enum=merge" jsonschema_description:"Write mode of resources. Without it a full read replaces; an incremental read upserts where the sink can, and appends elsewhere; changes are merged."`
 	Lookback Duration         `json:"lookback,omitzero" jsonschema_description:"Lookback of incremental resources."`
 	Policies *Policies        `json:"policies,omitempty" jsonschema_description:"Value policies of resources that have none of their own."`
 	SetAside string           `json:"set_aside,omitempty" jsonschema_description:"Place of rows set aside."`
@@ -86,8 +87,9 @@ type Resource struct {
 	Pattern  string           `json:"pattern,omitempty" jsonschema_description:"The same as a name with * or ?."`
 	Exclude  []string         `json:"exclude,omitempty" jsonschema_description:"Names or patterns that the pattern does not stand for."`
 	Views    bool             `json:"views,omitempty" jsonschema:"default=false" jsonschema_description:"Whether the pattern also stands for views; a view by its name needs no leave."`
-	Read     engine.ReadMode  `json:"read,omitempty" jsonschema:"enum=full,enum=incremental" jsonschema_description:"full reads all rows in every run; incremental reads those that are new or changed by the cursor column."`
-	Write    engine.WriteMode `json:"write,omitempty" jsonschema:"enum=replace,enum=append,enum=upsert,enum=delete" jsonschema_description:"replace swaps the whole content at the end of the run; append adds rows; upsert adds or overwrites by key; delete removes by key."`
+	Read     engine.ReadMode  `json:"read,omitempty" jsonschema:"enum=full,enum=incremental,enum=cdc" jsonschema_description:"full reads all rows in every run; incremental reads those that are new or changed by the cursor column; cdc reads all rows once and from then on every change from the source's log."`
+	Write    engine.WriteMode `json:"write,omitempty" jsonschema:"enum=replace,enum=append,enum=upsert,enum=delete,enum=merge" jsonschema_description:"replace swaps the whole content at the end of the run; append adds rows; upsert adds or overwrites by key; delete removes by key; merge keeps the table as the source's is by applying its changes by key. Changes (read: cdc) are merged, or appended as a log of changes."`
+	Initial  engine.Initial   `json:"initial,omitempty" jsonschema:"enum=aligned,enum=none,default=aligned" jsonschema_description:"What changes (read: cdc) begin with: aligned reads all rows once, while the changes are followed; none begins with the changes from now on and leaves rows that exist as they are at the destination."`
 	Cursor   string           `json:"cursor,omitempty" jsonschema_description:"Column that grows with every change; needed by incremental reads. tranship inspect ranks the candidates."`
 	Lookback Duration         `json:"lookback,omitzero" jsonschema_description:"How far before the last run's mark the next run reads again, for rows that become visible late beyond what the source can see by itself."`
 	Key      []string         `json:"key,omitempty" jsonschema_description:"Columns that identify a row. Without it the source's own key is used."`
@@ -134,7 +136,13 @@ type Settings struct {
 	EpochSize      Size                `json:"epoch_size,omitempty" jsonschema_description:"Size of the rows that one destination transaction applies, up to the next safe position. Without it the sink chooses."`
 	SchemaPolicy   engine.SchemaPolicy `json:"schema_policy,omitempty" jsonschema:"enum=evolve,enum=freeze,default=evolve" jsonschema_description:"evolve adds columns and widens types at the destination, and refuses the rest with the statement that would do it; freeze refuses every change of a table that exists."`
 	Lineage        bool                `json:"lineage,omitempty" jsonschema:"default=false" jsonschema_description:"Whether rows carry _tranship_run_id and _tranship_loaded_at."`
+	Changes        Changes             `json:"changes,omitzero" jsonschema_description:"How changes are followed (read: cdc)."`
 	Retry          Retry               `json:"retry,omitzero" jsonschema_description:"What happens after an error that may pass: a lost connection, a deadlock, throttling."`
+}
+
+// Changes say how change streams are followed.
+type Changes struct {
+	OnLost engine.OnLost `json:"on_lost,omitempty" jsonschema:"enum=fail,enum=resync,default=fail" jsonschema_description:"What happens when the source has no changes any more from where the stream stands, because its slot was dropped or invalidated: fail ends the run and says what was lost; resync reads all its resources again."`
 }
 
 // Retry bounds how long something that may pass is tried again. Waits grow from
@@ -176,4 +184,12 @@ func (d *Document) EnginePolicies(r Resource) engine.Policies {
 		out.SetAside = d.Defaults.SetAside
 	}
 	return out
+}
+
+// ReadsChanges tells whether any resource is read as changes.
+func (d *Document) ReadsChanges() bool {
+	return slices.ContainsFunc(d.Resources, func(r Resource) bool {
+		read, _ := d.Modes(r, nil)
+		return read == engine.ReadCDC
+	})
 }

@@ -45,8 +45,8 @@ type tableConfig struct {
 func specs() (sources, sinks []engine.Spec) {
 	table := engine.Spec{
 		Name: "table", Title: "Table", Config: &tableConfig{},
-		Reads:  []engine.ReadMode{engine.ReadFull, engine.ReadIncremental},
-		Writes: []engine.WriteMode{engine.WriteReplace, engine.WriteAppend, engine.WriteUpsert},
+		Reads:  []engine.ReadMode{engine.ReadFull, engine.ReadIncremental, engine.ReadCDC},
+		Writes: []engine.WriteMode{engine.WriteReplace, engine.WriteAppend, engine.WriteUpsert, engine.WriteMerge},
 	}
 	out := engine.Spec{Name: "out", Title: "Out", Config: &struct{}{}, Writes: []engine.WriteMode{engine.WriteReplace, engine.WriteAppend}}
 	return []engine.Spec{table}, []engine.Spec{table, out}

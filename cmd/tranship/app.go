@@ -190,7 +190,7 @@ request (a plain run goes on), 4 canceled.`,
 	f.BoolVarP(&a.verbose, "verbose", "v", false, "log more")
 	root.AddCommand(
 		a.initCommand(), a.connectorsCommand(), a.checkCommand(), a.discoverCommand(), a.inspectCommand(),
-		a.planCommand(), a.runCommand(), a.runsCommand(), a.showCommand(), a.cancelCommand(), a.pauseCommand(),
+		a.planCommand(), a.runCommand(), a.slotsCommand(), a.runsCommand(), a.showCommand(), a.cancelCommand(), a.pauseCommand(),
 		a.resetCommand(), a.schemaCommand(), a.serveCommand(), a.versionCommand(),
 		a.contextCommand(), a.applyCommand(), a.pipelinesCommand(), a.connectionsCommand(), a.schedulesCommand(),
 		a.factsCommand(), a.metricsCommand(), a.keysCommand(),

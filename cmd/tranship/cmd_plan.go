@@ -22,6 +22,16 @@ type planned struct {
 	Source    string            `json:"source"`
 	Sink      string            `json:"sink"`
 	Resources []plannedResource `json:"resources"`
+	// Changes is the stream of the resources that are read as changes.
+	Changes *plannedChanges `json:"changes,omitempty"`
+}
+
+// plannedChanges is the change stream of a plan that was not begun.
+type plannedChanges struct {
+	Resources  []string `json:"resources"`
+	Statements []string `json:"statements"`
+	Error      string   `json:"error,omitempty"`
+	Hint       string   `json:"hint,omitempty"`
 }
 
 // plannedResource is one resource of a plan that was not begun.
@@ -113,6 +123,13 @@ func (a *app) plan(ctx context.Context, doc *pipeline.Document) (out *planned, f
 		r.Kind = selected[i].Resource.Kind
 		out.Resources = append(out.Resources, r)
 	}
+	switch {
+	case found.StreamErr != nil:
+		failure = found.StreamErr
+		out.Changes = &plannedChanges{Resources: []string{}, Statements: []string{}, Error: withoutHint(found.StreamErr), Hint: engine.HintOf(found.StreamErr)}
+	case found.Stream != nil:
+		out.Changes = &plannedChanges{Resources: found.Stream.Members, Statements: append([]string{}, found.Stream.Statements...)}
+	}
 	return out, failure, nil
 }
 
@@ -139,8 +156,28 @@ func (p *planned) print(w io.Writer) error {
 	for _, r := range p.Resources {
 		r.print(b)
 	}
+	if p.Changes != nil {
+		p.Changes.print(b)
+	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+func (c *plannedChanges) print(b *strings.Builder) {
+	b.WriteString("\nchanges")
+	if len(c.Resources) > 0 {
+		b.WriteString(" of " + strings.Join(c.Resources, ", "))
+	}
+	b.WriteByte('\n')
+	if c.Error != "" {
+		fmt.Fprintf(b, "  error: %s\n", c.Error)
+	}
+	if c.Hint != "" {
+		fmt.Fprintf(b, "  hint:  %s\n", c.Hint)
+	}
+	for _, s := range c.Statements {
+		fmt.Fprintf(b, "  would run: %s;\n", strings.TrimSuffix(s, ";"))
+	}
 }
 
 func (r *plannedResource) print(b *strings.Builder) {

@@ -27,6 +27,7 @@ type runFlags struct {
 	memory, attemptTime  string
 	verify, receipt      string
 	json, restart, quiet bool
+	continuous           bool
 }
 
 func (a *app) runCommand() *cobra.Command {
@@ -37,6 +38,10 @@ func (a *app) runCommand() *cobra.Command {
 		Long: `Replicate what the pipeline file says. An unfinished run of the same file goes on
 where it stopped; after a completed one the next begins. An interrupt ends the
 run at a safe position, a second one at once; both can be resumed.
+
+Changes (read: cdc) are followed up to where the source is, and the run ends; with
+--continuous it follows them until it is stopped. A plain run then catches up and
+ends.
 
 Exit codes: 0 completed, 1 failed, 2 wrong use or configuration, 3 stopped on
 request, 4 canceled.`,
@@ -52,6 +57,9 @@ request, 4 canceled.`,
 			if err := f.apply(&doc.Settings); err != nil {
 				return err
 			}
+			if f.continuous && !doc.ReadsChanges() {
+				return usageError("give a resource read: cdc, or run without --continuous", "no resource of pipeline %s is read as changes, so there is nothing to follow", doc.Name)
+			}
 			return a.run(cmd.Context(), doc, f)
 		},
 	}
@@ -62,6 +70,7 @@ request, 4 canceled.`,
 	fl.StringVar(&f.verify, "verify", "", "counts or digest (instead of settings.verify)")
 	fl.StringVar(&f.receipt, "receipt", "", "also write the receipt to this file, as JSON")
 	fl.BoolVar(&f.json, "json", false, "write the run's facts to standard output, one JSON object a line")
+	fl.BoolVar(&f.continuous, "continuous", false, "follow changes (read: cdc) until the run is stopped")
 	fl.BoolVar(&f.restart, "restart", false, "begin a new run even if an unfinished one could go on")
 	fl.BoolVarP(&f.quiet, "quiet", "q", false, "show no progress")
 	return c
@@ -131,6 +140,7 @@ func (a *app) run(ctx context.Context, doc *pipeline.Document, f runFlags) error
 	}
 	counters := new(runner.Progress)
 	live.follow(counters)
+	opt.Continuous = f.continuous
 	opt.State, opt.Restart, opt.Stop, opt.Progress, opt.Holder, opt.Log = facts, f.restart, stop, counters, holder(), log
 	opt.Planned = limitProcessors(max(doc.Settings.Slots, 2), a.lookup)
 	result, err := runner.Run(ctx, opt)

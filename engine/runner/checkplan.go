@@ -70,8 +70,9 @@ func (r *run) checkFrom(rp *engine.ResourcePlan) error {
 	var have json.RawMessage
 	if ar != nil {
 		own := ar.RunID == r.rec.ID.String()
-		if own && (ar.Published || rp.Stream != nil && ar.Plan != nil) {
-			// A stream's cursor moves with its epochs; the ledger tells where it is.
+		if own && (ar.Published || rp.Read == engine.ReadCDC && ar.Plan != nil) {
+			// A stream's cursor moves with its epochs, the ledger tells where it is; a
+			// member's is gone once its rows are read again.
 			return nil
 		}
 		have = ar.Cursor
@@ -80,6 +81,26 @@ func (r *run) checkFrom(rp *engine.ResourcePlan) error {
 		return nil
 	}
 	return fmt.Errorf("resource %s follows on cursor %s, the destination is at %s: %w", rp.Selection.Resource, cmp.Or(string(rp.From), "none"), cmp.Or(string(have), "none"), engine.ErrPlanVoid)
+}
+
+// checkStream tells whether a plan has the change stream and all its members: one
+// that was taken from a destination, where it was being frozen, may lack some.
+func checkStream(plan *engine.RunPlan) error {
+	stream := plan.Resource(engine.StreamResource)
+	for _, rp := range plan.Resources {
+		if rp.Read == engine.ReadCDC && stream == nil {
+			return fmt.Errorf("resource %s has no change stream: %w", rp.Selection.Resource, engine.ErrPlanVoid)
+		}
+	}
+	if stream == nil {
+		return nil
+	}
+	for _, name := range stream.Stream.Members {
+		if plan.Resource(name) == nil {
+			return fmt.Errorf("the change stream's member %s has no plan: %w", name, engine.ErrPlanVoid)
+		}
+	}
+	return nil
 }
 
 // sameSplits tells whether two plans of a resource are cut alike.

@@ -101,6 +101,9 @@ func (r *run) resumePlan(ctx context.Context, plan *engine.RunPlan) error {
 		// back to before its first run, and has neither ledger nor rows of ours (P3).
 		return fmt.Errorf("the destination does not know run %s: %w", r.rec.ID, engine.ErrPlanVoid)
 	}
+	if err := checkStream(plan); err != nil {
+		return err
+	}
 	published := map[string]bool{}
 	for _, s := range splits {
 		if s.Kind == engine.SplitPublish && s.Done {

@@ -58,6 +58,8 @@ type Broken struct {
 	NoStandingCheck bool
 	// NoCursorCheck: a plan may start elsewhere than the stored cursor.
 	NoCursorCheck bool
+	// KeepCursor: a member whose rows are read again keeps its cursor meanwhile.
+	KeepCursor bool
 	// FillMoved: columns of a row that was moved are taken from whatever row was
 	// staged under its key.
 	FillMoved bool

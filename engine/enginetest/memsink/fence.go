@@ -147,6 +147,12 @@ func (db *DB) freeze(t *engine.Target, plan *engine.ResourcePlan) (blocked bool,
 	}
 	maps.DeleteFunc(db.ledger, func(k ledgerKey, _ ledgerRow) bool { return k.fence == keyOf(t) && k.run == t.RunID })
 	db.plans[planKey{fence: keyOf(t), run: t.RunID}] = plan
+	if plan.Read == engine.ReadCDC && len(plan.Source.Splits) > 0 && plan.Stream == nil && !db.opt.Broken.KeepCursor {
+		// From now on its changes are kept apart: the rows that are there stand no more.
+		f := db.fences[keyOf(t)]
+		f.cursor = nil
+		db.fences[keyOf(t)] = f
+	}
 	for _, sp := range plan.Source.Splits {
 		db.ledger[rowOf(t, sp.ID)] = ledgerRow{LedgerEntry: engine.LedgerEntry{Split: sp.ID, Descriptor: sp.Descriptor},
 			unlogged: t.Staged && db.opt.Unlogged, generation: t.Generation}

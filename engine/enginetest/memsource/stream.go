@@ -132,8 +132,11 @@ func (s *Session) PrepareStream(ctx context.Context, req engine.StreamRequest, p
 			if len(m.Plan.Splits) == 0 && req.Cursor != nil && m.Selection.Initial != engine.InitialNone {
 				continue // its rows stand as of the cursor
 			}
-			// The point: all that is in the log by now, visible or not.
-			d.Points[name] = db.lsn
+			// The point: all that is in the log by now, visible or not. A log of changes
+			// that an unfinished run has begun must not have a gap before it.
+			if m.Write != engine.WriteAppend || req.Cursor == nil || m.Selection.Initial == engine.InitialNone {
+				d.Points[name] = db.lsn
+			}
 			for i := range m.Plan.Splits {
 				var piece descriptor
 				if err := json.Unmarshal(m.Plan.Splits[i].Descriptor, &piece); err != nil {

@@ -105,6 +105,7 @@ func TestMutantsAreCaught(t *testing.T) {
 		"pieces don't wait for their point":          {Source: memsource.Broken{NoAlign: true}},
 		"members are published unsettled":            {Source: memsource.Broken{AlwaysSettled: true}},
 		"changes are acknowledged before the commit": {Source: memsource.Broken{EagerAck: true}},
+		"a member that is read again stands":         {Sink: memsink.Broken{KeepCursor: true}},
 		"moved rows are filled from staging":         {Sink: memsink.Broken{FillMoved: true}},
 		"epochs go on while a member is published":   {Sink: memsink.Broken{EarlyMerge: true}},
 		"a publish believes where the stream stands": {Sink: memsink.Broken{NoStreamCheck: true}},

@@ -133,7 +133,7 @@ func (e Ends) Requests(selected []pipeline.Selected) []runner.ResourceRequest {
 		q := runner.ResourceRequest{
 			Selection: engine.Selection{
 				Resource: s.Resource.Name, Where: s.Entry.Where, Key: s.Entry.Key,
-				Cursor: s.Entry.Cursor, Lookback: time.Duration(lookback),
+				Cursor: s.Entry.Cursor, Lookback: time.Duration(lookback), Initial: s.Entry.Initial,
 			},
 			Read: read, Write: write, Target: s.Entry.Target,
 			Policies: e.Doc.EnginePolicies(s.Entry), Consistency: e.Doc.Settings.Consistency,
@@ -160,6 +160,7 @@ func Settings(s pipeline.Settings) runner.Settings {
 		Slots: s.Slots, Memory: int64(s.Memory), AttemptTime: time.Duration(s.AttemptTime),
 		Verify: s.Verify, Schema: s.SchemaPolicy, Lineage: s.Lineage,
 		EpochBytes: int64(s.EpochSize), SplitBytes: int64(s.SplitSize),
+		OnLost: s.Changes.OnLost,
 		GiveUp: time.Duration(s.Retry.GiveUp), MinTries: s.Retry.Attempts,
 	}
 }
