@@ -43,7 +43,7 @@ func Whole(pos engine.Position) bool {
 // member the alignment point from which on its changes count.
 type streamDescriptor struct {
 	Slot   string           `json:"slot"`
-	Start  int64            `json:"start"`
+	Start  streamPosition   `json:"start"`
 	Points map[string]int64 `json:"points"`
 }
 
@@ -122,13 +122,16 @@ func (s *Session) PrepareStream(ctx context.Context, req engine.StreamRequest, p
 		} else if _, ok := db.slots[slot]; !ok {
 			db.slots[slot], db.confirmed = db.lsn, 0
 		}
-		d := streamDescriptor{Slot: slot, Start: db.slots[slot], Points: map[string]int64{}}
+		d := streamDescriptor{Slot: slot, Start: streamPosition{LSN: db.slots[slot]}, Points: map[string]int64{}}
 		if req.Cursor != nil {
-			d.Start = Place(req.Cursor)
+			// Inside a transaction too: what is applied of it is not applied again.
+			if err := json.Unmarshal(req.Cursor, &d.Start); err != nil {
+				return engine.Permanentf("reset the resources", "read the stream's cursor: %w", err)
+			}
 		}
 		for _, m := range req.Members {
 			name := m.Selection.Resource
-			d.Points[name] = d.Start
+			d.Points[name] = d.Start.LSN
 			if len(m.Plan.Splits) == 0 && req.Cursor != nil && m.Selection.Initial != engine.InitialNone {
 				continue // its rows stand as of the cursor
 			}
@@ -233,8 +236,9 @@ func (s *Session) stream(ctx context.Context, req engine.ReadRequest, out engine
 	if err := json.Unmarshal(req.Split.Descriptor, &r.d); err != nil {
 		return engine.ReadResult{}, engine.Bugf("split %q: read its descriptor: %w", req.Split.ID, err)
 	}
-	r.pos.LSN = r.d.Start
+	r.pos = r.d.Start
 	if len(req.From) > 0 {
+		r.pos = streamPosition{}
 		if err := json.Unmarshal(req.From, &r.pos); err != nil {
 			return engine.ReadResult{}, engine.Bugf("split %q: read its position: %w", req.Split.ID, err)
 		}

@@ -10,6 +10,11 @@ import (
 // disturb lets something happen to the world, and tells whether it did.
 func (w *world) disturb(f *faults) bool {
 	s := w.s
+	if f.changes > 0 && s.chance(6) {
+		f.changes--
+		w.mutate()
+		return true
+	}
 	switch {
 	case f.budget <= 0:
 		return false

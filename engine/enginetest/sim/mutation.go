@@ -16,6 +16,8 @@ type Mutation struct {
 	// Sink removes one of the destination's, Source one of the source's.
 	Sink   memsink.Broken
 	Source memsource.Broken
+	// Streams draws only scenarios with a change stream, where what is removed matters.
+	Streams bool
 	// NoReconcile answers claims with what State believes instead of the ledger.
 	NoReconcile bool
 	// StaleCommit lets State take checkpoints without comparing claims.

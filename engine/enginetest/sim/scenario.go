@@ -45,6 +45,8 @@ type faults struct {
 	sinkCrash, sinkRestore, sourceCrash   int
 	stateLoss, stateRestore               int
 	twin, mutate, slotLoss                int
+	// changes is how often the source of a change stream changes in a round.
+	changes int
 	// budget bounds the faults of a round, so that every round ends.
 	budget int
 }
@@ -69,7 +71,7 @@ type scenario struct {
 	late bool
 }
 
-func draw(s *sched) scenario {
+func draw(s *sched, streams bool) scenario {
 	sc := scenario{
 		objects: s.chance(4), rounds: s.between(1, 3), oldState: s.chance(2), late: s.chance(2), locks: s.chance(2),
 		source: memsource.Options{SplitRows: s.between(2, 6), BatchRows: s.between(1, 3)},
@@ -87,8 +89,8 @@ func draw(s *sched) scenario {
 		sc.set.AttemptRows = int64(s.between(2, 10))
 	}
 	kinds := kinds
-	if sc.stream = !sc.objects && s.chance(2); sc.stream {
-		kinds = append(changing[:len(changing):len(changing)], kinds[0])
+	if sc.stream = s.chance(2) && !sc.objects || streams; sc.stream {
+		sc.objects, kinds = false, slices.Concat(changing, kinds[:1])
 		sc.set.OnLost = engine.OnLostResync
 	}
 	for n := s.between(1, 3); len(sc.kinds) < n; {
@@ -99,6 +101,9 @@ func draw(s *sched) scenario {
 	}
 	sc.oldState = sc.oldState && !sc.locks
 	sc.faults = drawFaults(s)
+	if sc.stream {
+		sc.faults.changes = s.between(0, 40)
+	}
 	if slices.ContainsFunc(sc.kinds, func(k kind) bool { return k.name == "changelog" }) {
 		// A log with a gap has no state to be replayed to.
 		sc.faults.sinkRestore, sc.faults.slotLoss = 0, 0

@@ -102,13 +102,13 @@ func TestMutantsAreCaught(t *testing.T) {
 		"State takes checkpoints under stale claims": {StaleCommit: true},
 		"a run with standing rows is superseded":     {Sink: memsink.Broken{NoStandingCheck: true}},
 		"a plan's cursor is not compared":            {Sink: memsink.Broken{NoCursorCheck: true}},
-		"pieces don't wait for their point":          {Source: memsource.Broken{NoAlign: true}},
-		"members are published unsettled":            {Source: memsource.Broken{AlwaysSettled: true}},
-		"changes are acknowledged before the commit": {Source: memsource.Broken{EagerAck: true}},
-		"a member that is read again stands":         {Sink: memsink.Broken{KeepCursor: true}},
-		"moved rows are filled from staging":         {Sink: memsink.Broken{FillMoved: true}},
-		"epochs go on while a member is published":   {Sink: memsink.Broken{EarlyMerge: true}},
-		"a publish believes where the stream stands": {Sink: memsink.Broken{NoStreamCheck: true}},
+		"pieces don't wait for their point":          {Streams: true, Source: memsource.Broken{NoAlign: true}},
+		"members are published unsettled":            {Streams: true, Source: memsource.Broken{AlwaysSettled: true}},
+		"changes are acknowledged before the commit": {Streams: true, Source: memsource.Broken{EagerAck: true}},
+		"a member that is read again stands":         {Streams: true, Sink: memsink.Broken{KeepCursor: true}},
+		"moved rows are filled from staging":         {Streams: true, Sink: memsink.Broken{FillMoved: true}},
+		"epochs go on while a member is published":   {Streams: true, Sink: memsink.Broken{EarlyMerge: true}},
+		"a publish believes where the stream stands": {Streams: true, Sink: memsink.Broken{NoStreamCheck: true}},
 	}
 	const limit = 3000
 	for name, m := range mutants {

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 
@@ -63,9 +64,21 @@ func (w *world) changes(tx *memsource.Tx, r *resource) {
 		if keep {
 			value = func() any { return row.Value(2) }
 		}
-		switch s.between(0, 5) {
+		switch s.between(0, 6) {
 		case 0:
 			tx.Delete(r.table, row.Ord)
+		case 6:
+			if len(rows) == 0 {
+				continue
+			}
+			// The key of a row that goes is another's from now on.
+			i := s.rng.IntN(len(rows))
+			tx.Delete(r.table, rows[i].Ord)
+			if r.write == engine.WriteAppend {
+				value = func() any { return fmt.Sprintf("%s-%d-%d", r.table, row.Ord, tx.Now()) }
+			}
+			tx.Move(r.table, row.Ord, rows[i].Ord, tx.Now(), value())
+			rows = slices.Delete(rows, i, i+1)
 		case 1:
 			r.nextKey++
 			if keep && (r.write == engine.WriteAppend || !s.chance(4)) {
@@ -121,7 +134,7 @@ func (w *world) changed(r *resource, rows []memsink.Row, final bool) error {
 		return err
 	}
 	for _, row := range rows {
-		if string(want[row.Key]) != string(row.Wire) {
+		if !bytes.Equal(want[row.Key], row.Wire) {
 			return fmt.Errorf("at %d row %s is %q, want %q", place, rowNames([]memsink.Row{row}), row.Wire, want[row.Key])
 		}
 	}

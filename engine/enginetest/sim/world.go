@@ -97,7 +97,7 @@ type proc struct {
 }
 
 func newWorld(s *sched, mut Mutation) *world {
-	w := &world{s: s, sc: draw(s), mut: mut, published: map[string]publication{}, plans: map[string]*engine.ResourcePlan{}, stop: make(chan struct{})}
+	w := &world{s: s, sc: draw(s, mut.Streams), mut: mut, published: map[string]publication{}, plans: map[string]*engine.ResourcePlan{}, stop: make(chan struct{})}
 	w.res = w.sc.resources()
 	w.sc.source.Broken = mut.Source
 	w.src = memsource.New(w.sc.source)
