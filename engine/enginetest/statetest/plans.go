@@ -43,6 +43,29 @@ var planTests = map[string]func(*world){
 			requireClass(t, w.SavePlan(w.ctx, l.Fence, &engine.RunPlan{Resources: []*engine.ResourcePlan{resource("c", 1)}}, nil), engine.Bug)
 		})
 	},
+	"of a change stream": func(w *world) {
+		t := w.t
+		stream := resource(engine.StreamResource, 1)
+		stream.Read, stream.Stream = engine.ReadCDC, &engine.StreamPlan{Members: []string{"a"}, Statements: []string{"make a slot"}}
+		member := resource("a", 1)
+		member.Read = engine.ReadCDC
+		run, l := w.begin(t, stream, member)
+		requireJSON(t, &engine.RunPlan{Resources: []*engine.ResourcePlan{stream, member}}, mustLoad(t, w, run))
+		c, err := w.ClaimSplit(w.ctx, l.Fence, nil)
+		require.NoError(t, err)
+		require.Equal(t, engine.StreamResource, c.Resource, "the stream comes first")
+		totals := engine.Totals{Read: 3, Applied: 3, Members: map[string]engine.Totals{"a": {Read: 3, Applied: 2, Superseded: 1}}}
+		require.NoError(t, w.Commit(w.ctx, l.Fence, engine.Progress{Split: c.ID, Claim: c.Claim, Epoch: 1, Position: engine.Position(`{"lsn":1}`), Totals: totals}))
+		require.NoError(t, w.ReturnSplit(w.ctx, l.Fence, c.ID, c.Claim))
+		// It is left alone for the next claim, and goes on at its checkpoint then.
+		piece, err := w.ClaimSplit(w.ctx, l.Fence, []string{engine.StreamResource})
+		require.NoError(t, err)
+		require.Equal(t, "a", piece.Resource)
+		c, err = w.ClaimSplit(w.ctx, l.Fence, nil)
+		require.NoError(t, err)
+		require.Equal(t, totals, c.Totals)
+		require.EqualValues(t, 1, c.Epoch)
+	},
 	"may be empty": func(w *world) {
 		t := w.t
 		run, l := w.begin(t)
