@@ -33,8 +33,8 @@ const migrationsTable = "migrations"
 
 // Migrate makes the roles, schema and tables, or brings them up to date. It runs
 // as the URL's user, who must be a superuser, or one who owns the database and
-// either may create roles or is a member of them already. Any number of
-// processes may call it at the same time.
+// either may create roles or is a member of them already, and who has none of the
+// roles' names. Any number of processes may call it at the same time.
 func (d *DB) Migrate(ctx context.Context) error {
 	return d.migrateTo(ctx, 0)
 }
@@ -66,6 +66,9 @@ func (d *DB) migrateTo(ctx context.Context, version int64) (err error) {
 	if _, err := conn.Exec(ctx, `SELECT pg_advisory_lock($1)`, int64(migrationLock)); err != nil {
 		return fmt.Errorf("wait for another process's migration: %w", err)
 	}
+	if err := refuseOwnRole(ctx, conn); err != nil {
+		return err
+	}
 	if err := makeRoles(ctx, conn); err != nil {
 		return err
 	}
@@ -75,6 +78,21 @@ func (d *DB) migrateTo(ctx context.Context, version int64) (err error) {
 	}))
 	defer func() { err = errors.Join(err, owner.Close()) }()
 	return up(ctx, owner, version)
+}
+
+// refuseOwnRole returns an error if the session logged in as one of the roles that
+// the product makes. Such a login would have to be granted the others, and the
+// rights that keep organizations apart would be one user's.
+func refuseOwnRole(ctx context.Context, conn *pgx.Conn) error {
+	var login string
+	if err := conn.QueryRow(ctx, `SELECT session_user::text`).Scan(&login); err != nil {
+		return fmt.Errorf("read who migrates the control plane's database: %w", err)
+	}
+	switch login {
+	case roleOwner, roleApp, roleMaintenance:
+		return fmt.Errorf("migrate the control plane's database: the login %s has the name of a role that the product makes for itself (use a login with another name, of a superuser, or of a user who owns the database and has CREATEROLE)", login)
+	}
+	return nil
 }
 
 // makeRoles makes the roles and the schema. Another database's migration may

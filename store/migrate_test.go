@@ -90,3 +90,29 @@ func TestMigrateAsOwner(t *testing.T) {
 	require.NoError(t, err)
 	works("second")
 }
+
+// TestMigrateAsOwnRole logs in under the names of the roles that a migration makes:
+// the error says which, and nothing is made.
+func TestMigrateAsOwnRole(t *testing.T) {
+	t.Parallel()
+	for _, role := range []string{roleOwner, roleApp, roleMaintenance} {
+		t.Run(role, func(t *testing.T) {
+			t.Parallel()
+			server := pgtest.StartT(t, pgtest.Config{})
+			admin, err := pgx.Connect(t.Context(), server.URL(""))
+			require.NoError(t, err)
+			defer admin.Close(t.Context())
+			for _, sql := range []string{
+				`CREATE ROLE ` + role + ` LOGIN CREATEROLE PASSWORD 'p'`, `CREATE DATABASE mine OWNER ` + role,
+			} {
+				_, err := admin.Exec(t.Context(), sql)
+				require.NoError(t, err)
+			}
+			err = openURL(t, withUser(t, server.URL("mine"), role, "p")).Migrate(t.Context())
+			require.ErrorContains(t, err, "the login "+role+" has the name of a role")
+			var roles int
+			require.NoError(t, admin.QueryRow(t.Context(), `SELECT count(*) FROM pg_roles WHERE rolname LIKE 'tranship\_%'`).Scan(&roles))
+			require.Equal(t, 1, roles)
+		})
+	}
+}
