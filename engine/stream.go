@@ -88,6 +88,10 @@ type StreamMember struct {
 	Selection Selection
 	Write     WriteMode
 	Plan      *SourcePlan
+	// Follows tells that the member stands at the stream's cursor: all its changes from
+	// there on count. Otherwise it gets a point: its rows are read, or ([InitialNone])
+	// it begins now.
+	Follows bool
 }
 
 // StreamLag is how far a stream is behind.

@@ -79,7 +79,7 @@ func (c StreamCase) begin(t *testing.T, name string, cursor json.RawMessage) (*s
 	require.Equal(t, cursor != nil, len(p.Splits) == 0, "rows are read once")
 	r := &streamRun{t: t, c: c, s: s, member: p, staged: map[string][]byte{}, delta: map[string]modelRow{},
 		route: engine.Route{Installation: "5b0c1e52-8c1f-4b21-a9c7-3f3ad0d54f10", Pipeline: name, Source: ses.Identity(), Sink: "suite"}}
-	r.req = engine.StreamRequest{Route: r.route, Members: []engine.StreamMember{{Selection: sel, Write: c.Write, Plan: p}}, Cursor: cursor}
+	r.req = engine.StreamRequest{Route: r.route, Members: []engine.StreamMember{{Selection: sel, Write: c.Write, Plan: p, Follows: cursor != nil}}, Cursor: cursor}
 	r.source, r.plan, err = s.PlanStream(t.Context(), r.req)
 	require.NoError(t, err)
 	require.Equal(t, []string{c.Table}, r.plan.Members)

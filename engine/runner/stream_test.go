@@ -27,7 +27,7 @@ func (d *desk) changing(name string, n int, write engine.WriteMode) {
 // change commits some changes: an update, a move, a delete and an insert.
 func (d *desk) change(name string, at int64) {
 	tx := d.src.Begin()
-	tx.Update(name, at, at, fmt.Sprint("changed ", at, " at ", tx.Now()))
+	tx.Put(name, at, fmt.Sprint("changed ", at, " at ", tx.Now()))
 	tx.Move(name, at+1, 1000+at, fmt.Sprint("moved from ", at+1))
 	tx.Delete(name, at+2)
 	tx.Put(name, 2000+at, "new")
@@ -291,5 +291,75 @@ func TestAcknowledgedOnlyAfterTheCheckpoint(t *testing.T) {
 		_, err = d.run(t.Context())
 		require.Error(t, err)
 		require.Equal(t, before, d.src.Confirmed())
+	})
+}
+
+// A member that is added or reset is read beside the stream, which goes on for the
+// others.
+func TestMembersAreAddedAndReset(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t, memsink.Options{})
+		d.changing("a", 12, engine.WriteMerge)
+		_, err := d.run(t.Context())
+		require.NoError(t, err)
+
+		d.change("a", 0)
+		d.changing("b", 12, engine.WriteMerge)
+		d.change("b", 0)
+		d.o.Version = "v2"
+		res, err := d.run(t.Context())
+		require.NoError(t, err)
+		d.has("a", 1)
+		d.has("b", 1)
+		require.EqualValues(t, 5, res.Receipt.Resources[0].RowsRead, "changes only")
+		require.EqualValues(t, 12, res.Receipt.Resources[1].RowsRead, "its rows, and no change from before them")
+
+		require.NoError(t, d.state.ResetResource(t.Context(), res.Run.Route, "a"))
+		d.change("b", 3)
+		res, err = d.run(t.Context())
+		require.NoError(t, err)
+		d.has("a", 1)
+		d.has("b", 1)
+		require.EqualValues(t, 12, res.Receipt.Resources[0].RowsRead)
+		require.EqualValues(t, 5, res.Receipt.Resources[1].RowsRead)
+	})
+}
+
+// initial: none begins with the changes from now on.
+func TestChangesFromNowOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t, memsink.Options{})
+		d.changing("a", 12, engine.WriteAppend)
+		d.o.Resources[0].Initial = engine.InitialNone
+		res, err := d.run(t.Context())
+		require.NoError(t, err)
+		require.Zero(t, res.Receipt.Resources[0].RowsRead)
+		d.change("a", 0)
+		res, err = d.run(t.Context())
+		require.NoError(t, err)
+		require.EqualValues(t, 5, res.Receipt.Resources[0].RowsRead)
+		rows, _ := d.dst.Rows("a")
+		ops := make([]engine.Op, len(rows))
+		for i, r := range rows {
+			ops[i] = r.Op
+		}
+		require.Equal(t, []engine.Op{engine.OpUpdate, engine.OpDelete, engine.OpMove, engine.OpDelete, engine.OpInsert}, ops)
+	})
+}
+
+// What can't be followed is refused before anything is made.
+func TestEndsWithoutChangesAreRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t, memsink.Options{})
+		d.changing("a", 3, engine.WriteMerge)
+		open := d.o.OpenSource
+		d.o.OpenSource = func(ctx context.Context, o engine.OpenOptions) (engine.SourceSession, error) {
+			s, err := open(ctx, o)
+			return struct{ engine.SourceSession }{s}, err
+		}
+		_, err := d.run(t.Context())
+		require.ErrorContains(t, err, "no changes to read")
+		require.Equal(t, engine.Permanent, engine.ClassOf(err))
+		require.Empty(t, d.dst.Staging())
 	})
 }

@@ -95,6 +95,13 @@ func (r *run) planStream(ctx context.Context, resources []*engine.ResourcePlan) 
 		return nil, nil, err
 	}
 	req.Cursor = from.Cursor
+	for i := range req.Members {
+		c, err := r.cursorOf(ctx, req.Members[i].Selection.Resource)
+		if err != nil {
+			return nil, nil, err
+		}
+		req.Members[i].Follows = from.Cursor != nil && c.Cursor != nil && !c.Reset
+	}
 	out := &engine.ResourcePlan{Selection: engine.Selection{Resource: engine.StreamResource}, Read: engine.ReadCDC, From: have.Cursor}
 	err = r.retry(ctx, "plan the change stream", func(ctx context.Context) error {
 		var err error

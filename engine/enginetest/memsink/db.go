@@ -66,8 +66,6 @@ type Broken struct {
 	// EarlyMerge: a publish merges the changes that were there when it began, and
 	// lets epochs go on meanwhile.
 	EarlyMerge bool
-	// NoStreamCheck: a publish doesn't look how far the stream is applied here.
-	NoStreamCheck bool
 }
 
 // Commit is what an observer is told: who commits, and whose right it is by the

@@ -60,7 +60,7 @@ func (db *DB) commitPublish(x *txn, p *engine.Publication, rc *engine.Receipt) e
 	if err := db.complete(t, p, len(staging.rows)); err != nil {
 		return err
 	}
-	if p.Stream != nil && db.ledger[rowOf(p.Stream.Target, p.Stream.Split)].Epoch < p.Stream.Epoch && !db.opt.Broken.NoStreamCheck {
+	if p.Stream != nil && db.ledger[rowOf(p.Stream.Target, p.Stream.Split)].Epoch < p.Stream.Epoch {
 		return fmt.Errorf("publish %s: its changes are not all here: %w", t.Resource, engine.ErrLedgerBehind)
 	}
 	rows := staging.rows

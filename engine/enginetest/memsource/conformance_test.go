@@ -103,8 +103,8 @@ func TestStreamConformance(t *testing.T) {
 			tx := db.Begin()
 			text := func(i int) string { return string(memrow.Field(rows[i].Wire, 2)[4:]) }
 			at := n % 20
-			tx.Update("live", rows[at].Ord, rows[at].Ord, tx.Now(), text(at))
-			tx.Update("live", rows[at+1].Ord, rows[at+1].Ord, tx.Now(), "changed")
+			tx.Put("live", rows[at].Ord, tx.Now(), text(at))
+			tx.Put("live", rows[at+1].Ord, tx.Now(), "changed")
 			tx.Delete("live", rows[at+2].Ord)
 			next++
 			tx.Put("live", next, tx.Now(), "new")

@@ -164,8 +164,8 @@ type change struct {
 	values []any
 	ord    int64
 	delete bool
-	// update: the row was there. move: its place was ord. truncate: all rows go.
-	update, move, truncate bool
+	// move: its place was ord. truncate: all rows go.
+	move, truncate bool
 }
 
 // Begin begins a transaction and takes the clock's next tick as its time.
@@ -191,14 +191,9 @@ func (tx *Tx) Delete(name string, ord int64) {
 	tx.changes = append(tx.changes, change{table: tx.db.table(name), ord: ord, delete: true})
 }
 
-// Update changes a row that is there; the log may leave out what has not changed.
-func (tx *Tx) Update(name string, ord int64, values ...any) {
-	tx.changes = append(tx.changes, change{table: tx.db.table(name), values: values, ord: ord, update: true})
-}
-
 // Move changes the key of a row that is there.
 func (tx *Tx) Move(name string, from int64, values ...any) {
-	tx.changes = append(tx.changes, change{table: tx.db.table(name), values: values, ord: from, move: true, update: true})
+	tx.changes = append(tx.changes, change{table: tx.db.table(name), values: values, ord: from, move: true})
 }
 
 // Truncate removes all rows.

@@ -75,26 +75,33 @@ func (t *table) logged(c change) []Change {
 		clear(t.tip)
 		return []Change{{Table: t.name, Op: engine.OpTruncate, Wire: t.blank(nil)}}
 	}
-	old, had := t.tip[c.ord]
+	ord := c.ord
+	var wire []byte
+	if !c.delete {
+		wire = memrow.Append(nil, c.values)
+		if t.keyed {
+			ord, _ = memrow.Int(memrow.Field(wire, t.key[0]))
+		}
+	}
+	was := ord
+	if c.move {
+		was = c.ord
+	}
+	old, had := t.tip[was]
 	if c.delete {
-		delete(t.tip, c.ord)
+		delete(t.tip, ord)
 		if !had {
 			return nil
 		}
 		return []Change{{Table: t.name, Op: engine.OpDelete, Wire: t.blank(old)}}
 	}
-	wire := memrow.Append(nil, c.values)
-	ord := c.ord
-	if t.keyed {
-		ord, _ = memrow.Int(memrow.Field(wire, t.key[0]))
-	}
 	t.tip[ord] = wire
 	switch {
-	case c.move && had && c.ord != ord:
-		delete(t.tip, c.ord)
+	case had && was != ord:
+		delete(t.tip, was)
 		sent, unsent := t.partial(old, wire)
 		return []Change{{Table: t.name, Op: engine.OpDelete, Wire: t.blank(old)}, {Table: t.name, Op: engine.OpMove, Wire: sent, Unsent: unsent}}
-	case c.update || had:
+	case had:
 		sent, unsent := t.partial(old, wire)
 		return []Change{{Table: t.name, Op: engine.OpUpdate, Wire: sent, Unsent: unsent}}
 	}

@@ -132,7 +132,7 @@ func (s *Session) PrepareStream(ctx context.Context, req engine.StreamRequest, p
 		for _, m := range req.Members {
 			name := m.Selection.Resource
 			d.Points[name] = d.Start.LSN
-			if len(m.Plan.Splits) == 0 && req.Cursor != nil && m.Selection.Initial != engine.InitialNone {
+			if m.Follows {
 				continue // its rows stand as of the cursor
 			}
 			// The point: all that is in the log by now, visible or not. A log of changes

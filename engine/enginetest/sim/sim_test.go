@@ -108,7 +108,6 @@ func TestMutantsAreCaught(t *testing.T) {
 		"a member that is read again stands":         {Streams: true, Sink: memsink.Broken{KeepCursor: true}},
 		"moved rows are filled from staging":         {Streams: true, Sink: memsink.Broken{FillMoved: true}},
 		"epochs go on while a member is published":   {Streams: true, Sink: memsink.Broken{EarlyMerge: true}},
-		"a publish believes where the stream stands": {Streams: true, Sink: memsink.Broken{NoStreamCheck: true}},
 	}
 	const limit = 3000
 	for name, m := range mutants {

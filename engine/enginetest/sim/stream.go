@@ -91,7 +91,7 @@ func (w *world) changes(tx *memsource.Tx, r *resource) {
 				tx.Put(r.table, row.Ord, tx.Now(), fmt.Sprintf("%s-%d-again-%d", r.table, row.Ord, tx.Now()))
 			}
 		default:
-			tx.Update(r.table, row.Ord, row.Ord, tx.Now(), value())
+			tx.Put(r.table, row.Ord, tx.Now(), value())
 		}
 	}
 }
