@@ -191,6 +191,12 @@ type MemberRead struct {
 	// Wire and AsText are as in [ReadRequest].
 	Wire   WireFormat
 	AsText []string
+	// Aligning is true while pieces of the resource are still to be read beside the
+	// stream, and Reads are where those that are finished ended, until the resource is
+	// published. A row whose key changes before all that they saw must come whole, if
+	// it is still there: it may be read under neither key.
+	Aligning bool
+	Reads    []Position
 }
 
 // ReadResult tells how a Read ended.

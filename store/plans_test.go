@@ -51,6 +51,9 @@ var largeTables = []string{
 	"runs", "facts", "splits", "resources", "slots", "fact_relays", "audit_log", "idempotency",
 	"run_history", "run_resources", "run_costs", "metrics_hourly", "metrics_durations", "metrics_daily", "metrics_daily_durations",
 	"schedule_occurrences", "notification_deliveries", "notification_attempts", "inspections",
+	"pipelines", "pipeline_versions", "pipeline_routes", "pipeline_uses", "route_names", "connections", "connection_versions", "connection_secrets",
+	"secrets", "members", "service_accounts", "api_keys", "operations", "schedules", "notification_rules", "attempt_offers", "attempt_tasks",
+	"artifacts", "seen_rows", "cursors", "routes",
 }
 
 // wholeOrganization are queries about all of an organization's rows in a large
@@ -210,6 +213,27 @@ func fillForPlans(t *testing.T, d *DB) {
 		`INSERT INTO notification_attempts SELECT organization, id, 1, 1, now(), 200, '', 1 FROM notification_deliveries`,
 		`INSERT INTO inspections (organization, id, kind, connection, state, expires_at, ended_at, started_at, created_at)
 			SELECT organization, id, 'test', pipeline, 'succeeded', now() + interval '1 hour', now(), now(), created_at FROM runs`,
+		`INSERT INTO pipelines (organization, id, name, current) SELECT organization, id, pipeline, 2 FROM routes`,
+		`INSERT INTO pipeline_versions (organization, pipeline, number, hash, graph, created_by) SELECT organization, id, n, 'h', '{}', '' FROM routes, generate_series(1, 5) n`,
+		`INSERT INTO pipeline_routes (organization, pipeline, number, route_key, position, source, sink, name, hash)
+			SELECT organization, pipeline, number, 'k' || n, n, 's', 'd', 'n', 'h' FROM pipeline_versions, generate_series(1, 2) n`,
+		`INSERT INTO connections (organization, id, name, role, connector, config, secrets) SELECT organization, id, pipeline, 'source', 'postgres', '{}', '[]' FROM routes`,
+		`INSERT INTO connection_versions (organization, connection, version, name, config, secrets, created_by) SELECT organization, id, n, name, '{}', '[]', '' FROM connections, generate_series(1, 5) n`,
+		`INSERT INTO pipeline_uses (organization, pipeline, number, connection) SELECT organization, pipeline, number, pipeline FROM pipeline_versions`,
+		`INSERT INTO route_names (organization, pipeline, route_key, name) SELECT organization, pipeline, route_key, pipeline || route_key FROM pipeline_routes WHERE number = 1`,
+		`INSERT INTO members (organization, id, name, issuer, subject, role) SELECT organization, id, pipeline, 'i', pipeline, 'viewer' FROM routes`,
+		`INSERT INTO service_accounts (organization, id, name, role) SELECT organization, id, pipeline, 'viewer' FROM routes`,
+		`INSERT INTO api_keys (organization, id, service_account, name, prefix, hash, role)
+			SELECT organization, gen_random_uuid(), id, 'k', 'prefix12', sha256(id::text::bytea), 'viewer' FROM routes, generate_series(1, 3) n`,
+		`INSERT INTO secrets (organization, name, id, owner, key, data_key, value) SELECT organization, id::text, id, id, 'm', '', '' FROM routes`,
+		`INSERT INTO connection_secrets SELECT organization, id, 'url', id::text FROM routes`,
+		`INSERT INTO operations (organization, id, kind, key, request, hash, target, state, concluded_at)
+			SELECT organization, id, 'task.run', id::text, '{}', sha256(id::text::bytea), '', 'succeeded', created_at FROM runs`,
+		`INSERT INTO attempt_offers (organization, run, slot) SELECT organization, id, 0 FROM runs WHERE state = 'running'`,
+		`INSERT INTO attempt_tasks (organization, run, slot, number, id, stopped_at) SELECT organization, id, 0, n, 't', now() FROM runs, generate_series(1, 2) n`,
+		`INSERT INTO artifacts SELECT organization, run, name, n::text, '{}' FROM resources, generate_series(1, 2) n`,
+		`INSERT INTO seen_rows (organization, run, resource, ids) SELECT organization, run, name, '' FROM resources`,
+		`INSERT INTO cursors (organization, route, resource) SELECT organization, id, 'r' || n FROM routes, generate_series(1, 3) n`,
 		`ANALYZE`,
 	} {
 		_, err := conn.Exec(t.Context(), sql)

@@ -196,6 +196,10 @@ func (s *Service) Metrics(ctx context.Context, a control.Actor, q Query) ([]Poin
 	if err != nil {
 		return nil, err
 	}
+	if q.To.IsZero() {
+		// Nothing lies ahead: the sums of today as a whole are those up to now.
+		to = to.Truncate(24 * time.Hour).Add(24 * time.Hour)
+	}
 	q.From, q.To = from.Truncate(time.Hour), to
 	points, err := s.Reader.Metrics(ctx, a, q, maxPoints+1)
 	if err == nil && len(points) > maxPoints {

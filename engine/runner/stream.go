@@ -45,7 +45,7 @@ func (r *run) pass(ctx context.Context, l engine.Lease, sp *engine.ClaimedSplit,
 	published := waiting+failed == 0
 	follow := published && r.Continuous
 	req := engine.ReadRequest{Split: splitOf(rp, sp.ID), Claim: sp.Claim, Plan: rp.Source, Selection: rp.Selection, From: sp.Position,
-		BatchBytes: r.set.batchBytes(rp.Target), Members: r.memberReads(rp.Stream), Follow: follow}
+		BatchBytes: r.set.batchBytes(rp.Target), Members: r.memberReads(rp.Stream, splits), Follow: follow}
 	f := r.feed(sp, rp, b)
 	f.members = true
 	if r.set.EpochBytes == 0 {
@@ -128,11 +128,25 @@ func (r *run) memberTargets(s *engine.StreamPlan) map[string]*engine.Target {
 	return out
 }
 
-func (r *run) memberReads(s *engine.StreamPlan) map[string]engine.MemberRead {
+func (r *run) memberReads(s *engine.StreamPlan, splits []engine.SplitStatus) map[string]engine.MemberRead {
 	out := make(map[string]engine.MemberRead, len(s.Members))
 	for _, name := range s.Members {
 		rp := r.resource(name)
 		out[name] = engine.MemberRead{Selection: rp.Selection, Plan: rp.Source, Wire: rp.Target.Wire, AsText: asText(rp.Target)}
+	}
+	for _, sp := range splits {
+		m, ok := out[sp.Resource]
+		switch {
+		case !ok:
+			continue
+		case sp.Kind == engine.SplitPublish && sp.Done:
+			m.Aligning, m.Reads = false, nil
+		case sp.Kind == engine.SplitRead && !sp.Done:
+			m.Aligning = true
+		case sp.Kind == engine.SplitRead:
+			m.Reads = append(m.Reads, sp.Position)
+		}
+		out[sp.Resource] = m
 	}
 	return out
 }

@@ -266,7 +266,7 @@ func requests(ctx context.Context, o runner.Options, d *pipeline.Document, sink 
 	for _, s := range selected {
 		read, write := d.Modes(s.Entry, &sink)
 		q := runner.ResourceRequest{
-			Selection: engine.Selection{Resource: s.Resource.Name, Where: s.Entry.Where, Key: s.Entry.Key, Cursor: s.Entry.Cursor, Lookback: time.Duration(s.Entry.Lookback)},
+			Selection: engine.Selection{Resource: s.Resource.Name, Where: s.Entry.Where, Key: s.Entry.Key, Cursor: s.Entry.Cursor, Lookback: time.Duration(s.Entry.Lookback), Initial: s.Entry.Initial},
 			Read:      read, Write: write, Target: s.Entry.Target, Policies: d.EnginePolicies(s.Entry), Consistency: d.Settings.Consistency, Options: s.Entry.Options,
 		}
 		if c := s.Entry.Columns; c != nil {

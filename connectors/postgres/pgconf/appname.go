@@ -10,7 +10,8 @@ import (
 // maxAppName is NAMEDATALEN − 1: the server cuts longer names silently.
 const maxAppName = 63
 
-const appPrefix = "tranship/"
+// AppNames is what the application_name of every session of ours begins with.
+const AppNames = "tranship/"
 
 // Role is what a session is for, such as "plan", or the split and claim that it
 // reads or writes under.
@@ -19,11 +20,13 @@ type Role struct {
 	Name string
 	// Claim is the split's claim number; 0 for a session without one.
 	Claim int64
+	// Replication asks for a session that can stream changes.
+	Replication bool
 }
 
 // roleLen leaves room for "tranship/", 8 digits of the run, and a claim of up to
 // ten digits, so that a role is shortened the same way under every claim.
-const roleLen = maxAppName - len(appPrefix) - 8 - 1 - 11
+const roleLen = maxAppName - len(AppNames) - 8 - 1 - 11
 
 // AppName returns the application_name of a session: tranship/<run>/<role>[/<claim>],
 // at most 63 bytes. Runs are shortened to their last 8 hex digits (the random
@@ -39,7 +42,7 @@ func AppName(runID string, r Role) string {
 // AppNamePrefix is what the names of a split's sessions begin with, whatever
 // their claim; the claim's digits follow.
 func AppNamePrefix(runID, split string) string {
-	return appPrefix + shortRun(runID) + "/" + shorten(split, roleLen) + "/"
+	return AppNames + shortRun(runID) + "/" + shorten(split, roleLen) + "/"
 }
 
 func shortRun(id string) string {

@@ -31,7 +31,7 @@ func Connect(ctx context.Context, cfg *Config, opt engine.OpenOptions, role Role
 	policy.MaxInterval = 5 * time.Second
 	var last error
 	conn, err := backoff.Retry(ctx, func() (*pgx.Conn, error) {
-		conn, err := connectOnce(ctx, cfg, AppName(opt.RunID, role))
+		conn, err := connectOnce(ctx, cfg, AppName(opt.RunID, role), role.Replication)
 		if err == nil {
 			return conn, nil
 		}
@@ -50,7 +50,7 @@ func Connect(ctx context.Context, cfg *Config, opt engine.OpenOptions, role Role
 	return nil, last
 }
 
-func connectOnce(ctx context.Context, cfg *Config, appName string) (*pgx.Conn, error) {
+func connectOnce(ctx context.Context, cfg *Config, appName string, replication bool) (*pgx.Conn, error) {
 	pc, err := cfg.parse()
 	if err != nil {
 		return nil, err
@@ -69,6 +69,11 @@ func connectOnce(ctx context.Context, cfg *Config, appName string) (*pgx.Conn, e
 	if v, ok := params["options"]; ok {
 		pc.RuntimeParams["options"] = v
 	}
+	if replication {
+		// A walsender that is bound to the database, for logical replication.
+		pc.RuntimeParams["replication"] = "database"
+	}
+	delete(params, "replication")
 	delete(params, "application_name")
 	delete(params, "options")
 	pc.DefaultQueryExecMode = pgx.QueryExecModeExec

@@ -38,15 +38,18 @@ func (s *Session) Abort(ctx context.Context, t *engine.Target) error {
 
 // dropOwn drops the target's own staging, which may have no fence yet.
 func (s *Session) dropOwn(ctx context.Context, c *conn, t *engine.Target, d *detail) error {
-	if d.Staging == "" {
-		return nil
-	}
-	return retryLocked(ctx, d.Staging, func() error {
-		return inTx(ctx, c, ddlLock, func() error {
-			_, err := c.Exec(ctx, "DROP TABLE IF EXISTS "+d.staging().sql())
-			return classify(err, "drop staging of %s", t.Resource)
+	for _, p := range d.staged() {
+		err := retryLocked(ctx, p.String(), func() error {
+			return inTx(ctx, c, ddlLock, func() error {
+				_, err := c.Exec(ctx, "DROP TABLE IF EXISTS "+p.sql())
+				return classify(err, "drop staging of %s", t.Resource)
+			})
 		})
-	})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // forget deletes an unpublished plan and its ledger rows, so that no epoch of it

@@ -13,6 +13,9 @@ import (
 
 // Apply implements engine.SinkSession.
 func (s *Session) Apply(ctx context.Context, e *engine.Epoch) (*engine.Receipt, error) {
+	if e.Stream != nil {
+		return s.applyStream(ctx, e)
+	}
 	if len(e.Targets) != 1 {
 		return nil, engine.Bugf("apply epoch %d of split %s: the postgres sink writes epochs of one resource, not %d", e.Number, e.Split, len(e.Targets))
 	}

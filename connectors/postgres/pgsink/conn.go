@@ -26,6 +26,8 @@ type conn struct {
 	duty string
 	// transport describes the temporary table that the session has; "": none.
 	transport string
+	// changes are the temporary tables for changes that it has, by name.
+	changes map[string]string
 }
 
 // pool keeps the sessions. One is used by one call at a time; a call prefers the

@@ -24,6 +24,8 @@ type detail struct {
 	// into; Unlogged tells how.
 	Staging  string `json:"staging,omitempty"`
 	Unlogged bool   `json:"unlogged,omitempty"`
+	// Delta is the table, beside staging, of changes to rows that are being read.
+	Delta string `json:"delta,omitempty"`
 	// Technique is how publish was expected to work; it looks again.
 	Technique technique `json:"technique,omitempty"`
 	// Transport is true when rows go through a temporary table.
@@ -88,6 +90,18 @@ type column struct {
 
 func (d *detail) place() place   { return place{d.Schema, d.Table} }
 func (d *detail) staging() place { return place{d.Schema, d.Staging} }
+
+// staged are the tables that hold what is not visible yet.
+func (d *detail) staged() []place {
+	var list []place
+	if d.Staging != "" {
+		list = append(list, d.staging())
+	}
+	if d.Delta != "" {
+		list = append(list, d.delta())
+	}
+	return list
+}
 
 // destination is the table that epochs write to.
 func (d *detail) destination() place {

@@ -33,7 +33,7 @@ func (s *Session) Freeze(ctx context.Context, t *engine.Target, plan *engine.Res
 			return err
 		}
 		// Staging of other generations of this run holds nothing that counts.
-		return s.dropStaging(ctx, c, t, func(p place) bool { return ofRun(t, p.Table) && p.Table != d.Staging },
+		return s.dropStaging(ctx, c, t, func(p place) bool { return ofRun(t, p.Table) && p.Table != d.Staging && p.Table != d.Delta },
 			func(f *fenceRow) bool { return f.FrozenRun == t.RunID && f.FrozenGeneration == t.Generation })
 	})
 }
@@ -53,8 +53,12 @@ func (s *Session) freeze(ctx context.Context, c *conn, t *engine.Target, d *deta
 	if f.PublishedRun == t.RunID {
 		return nil, nil
 	}
-	if err := follows(t, plan, cursor); err != nil {
-		return nil, err
+	// A stream's cursor moves on with every epoch of the run itself, and a member's is
+	// gone while its rows are read.
+	if plan.Read != engine.ReadCDC || f.FrozenRun != t.RunID {
+		if err := follows(t, plan, cursor); err != nil {
+			return nil, err
+		}
 	}
 	if f.FrozenRun == t.RunID && f.FrozenGeneration >= t.Generation && f.Claimed {
 		same := f.FrozenGeneration == t.Generation
@@ -79,7 +83,7 @@ func (s *Session) freeze(ctx context.Context, c *conn, t *engine.Target, d *deta
 // follows requires an incremental plan to start where the destination is: it was
 // set back, or went on meanwhile, and rows would be missing or doubled (P3).
 func follows(t *engine.Target, plan *engine.ResourcePlan, cursor *string) error {
-	if plan.Read != engine.ReadIncremental {
+	if plan.Read != engine.ReadIncremental && plan.Read != engine.ReadCDC {
 		return nil
 	}
 	var have json.RawMessage
@@ -125,8 +129,11 @@ func (s *Session) storePlan(ctx context.Context, c *conn, t *engine.Target, plan
 		return nil, engine.Bugf("write the plan of %s: %w", t.Resource, err)
 	}
 	k := keyOf(t)
-	_, err = c.Exec(ctx, `UPDATE `+s.ledger.fence()+` SET frozen_run = $4, frozen_generation = $5, plan = $6::json, claimed = false, published_run = '', updated_at = now()
-		WHERE `+fenceWhere, k.installation, k.route, k.resource, t.RunID, t.Generation, string(raw))
+	// Rows that changes are kept apart from are not current until the publish.
+	apart := plan.Read == engine.ReadCDC && plan.Stream == nil && len(plan.Source.Splits) > 0
+	_, err = c.Exec(ctx, `UPDATE `+s.ledger.fence()+` SET frozen_run = $4, frozen_generation = $5, plan = $6::json, claimed = false, published_run = '',
+			cursor = CASE WHEN $7 THEN NULL ELSE cursor END, updated_at = now()
+		WHERE `+fenceWhere, k.installation, k.route, k.resource, t.RunID, t.Generation, string(raw), apart)
 	return victims, classify(err, "freeze the plan of %s", t.Resource)
 }
 

@@ -132,8 +132,8 @@ func (p *publisher) finishIn(ctx context.Context, statements []string) error {
 	if err := p.c.QueryRow(ctx, "SELECT count(*) FROM "+p.d.only()).Scan(&n); err != nil {
 		return classify(err, "count %s", p.t.Name)
 	}
-	if n != p.totals.Applied {
-		return &engine.MismatchError{Resource: p.t.Resource, What: "rows", Source: fmt.Sprint(p.totals.Applied), Destination: fmt.Sprintf("%d in %s", n, p.t.Name)}
+	if n != p.expect {
+		return &engine.MismatchError{Resource: p.t.Resource, What: "rows", Source: fmt.Sprint(p.expect), Destination: fmt.Sprintf("%d in %s", n, p.t.Name)}
 	}
 	return p.advance(ctx)
 }

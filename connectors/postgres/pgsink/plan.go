@@ -113,12 +113,18 @@ func (p *planner) checkRequest(resource string) error {
 	}
 	switch p.req.Write {
 	case engine.WriteReplace, engine.WriteAppend:
-	case engine.WriteUpsert, engine.WriteDelete:
+		if p.req.Read == engine.ReadCDC {
+			return engine.Permanentf("use write: merge", "the postgres sink can't write the changes of %s in mode %s", resource, p.req.Write)
+		}
+	case engine.WriteUpsert, engine.WriteDelete, engine.WriteMerge:
+		if (p.req.Write == engine.WriteMerge) != (p.req.Read == engine.ReadCDC) {
+			return engine.Permanentf("use read: cdc with write: merge", "%s: changes are merged, and nothing else is (read %s, write %s)", resource, p.req.Read, p.req.Write)
+		}
 		if len(p.schema.Key) == 0 {
 			return engine.Permanentf("name its key columns in the pipeline: key: [id]", "%s of %s needs a key and the resource has none", p.req.Write, resource)
 		}
 	default:
-		return engine.Permanentf("use replace, append, upsert or delete", "the postgres sink can't write in mode %s (%s)", p.req.Write, resource)
+		return engine.Permanentf("use replace, append, upsert, delete or merge", "the postgres sink can't write in mode %s (%s)", p.req.Write, resource)
 	}
 	return nil
 }
@@ -203,7 +209,7 @@ func (p *planner) column(ctx context.Context, name string, f schema.Field) error
 		c.Target.SQL == w.SQL && !slices.Contains(p.d.Before, create) {
 		p.d.Before = append(p.d.Before, create)
 	}
-	keyed := p.req.Write == engine.WriteUpsert || p.req.Write == engine.WriteDelete
+	keyed := p.req.Write == engine.WriteUpsert || p.req.Write == engine.WriteDelete || p.req.Write == engine.WriteMerge
 	c.NeedValue = f.Nullable && (c.NotNull && !c.Generated || keyed && slices.Contains(p.schema.Key, f.Name))
 	p.d.Columns = append(p.d.Columns, c)
 	return nil

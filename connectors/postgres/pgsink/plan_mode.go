@@ -15,6 +15,8 @@ func (p *planner) mode(ctx context.Context) error {
 		return p.replace(ctx)
 	case engine.WriteAppend:
 		return p.append()
+	case engine.WriteMerge:
+		return p.merge(ctx)
 	case engine.WriteUpsert:
 		p.t.Technique = "merged by key in each epoch (INSERT … ON CONFLICT DO UPDATE)"
 		if p.exists != nil && !p.exists.unique(p.d.Key) {

@@ -24,6 +24,8 @@ type publisher struct {
 	totals engine.Totals
 	// counted is true when staging was found to hold what totals say (P7).
 	counted bool
+	// expect is how many rows become visible.
+	expect int64
 }
 
 // Publish implements engine.SinkSession.
@@ -59,10 +61,12 @@ func (p *publisher) publish(ctx context.Context) (*engine.Receipt, error) {
 	if err := p.checkSplits(ctx); err != nil {
 		return nil, err
 	}
+	p.expect = p.totals.Applied
 	finish, err := p.technique(ctx)
 	if err != nil {
 		return nil, err
 	}
+	finish = p.aligned(finish)
 	// Superseded, skipped and set aside were counted by the splits.
 	receipt := &engine.Receipt{Applied: p.totals.Applied, Bytes: p.totals.Bytes, Verified: p.t.Verify == engine.VerifyDigest}
 	prepared := len(p.ran)
@@ -81,7 +85,9 @@ func (p *publisher) publish(ctx context.Context) (*engine.Receipt, error) {
 	}
 	p.tidy(ctx)
 	// Statistics of what was written; a failure leaves them to autovacuum.
-	_, _ = p.c.Exec(ctx, "ANALYZE "+p.d.place().sql())
+	if p.t.Resource != engine.StreamResource {
+		_, _ = p.c.Exec(ctx, "ANALYZE "+p.d.place().sql())
+	}
 	return receipt, nil
 }
 
@@ -173,6 +179,9 @@ func (p *publisher) behind(why string) error {
 // technique does what can be done before the publish's transaction, and returns
 // what belongs into it.
 func (p *publisher) technique(ctx context.Context) (func(ctx context.Context) error, error) {
+	if p.t.Resource == engine.StreamResource {
+		return func(context.Context) error { return nil }, nil
+	}
 	if p.d.Staging == "" {
 		return p.advance, nil
 	}

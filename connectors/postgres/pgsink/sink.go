@@ -62,7 +62,7 @@ func (*Sink) Spec() engine.Spec {
 		Title:   "PostgreSQL",
 		Summary: "Writes to PostgreSQL 13–18, effectively once: rows, fence and ledger commit together.",
 		Config:  new(Config),
-		Writes:  []engine.WriteMode{engine.WriteReplace, engine.WriteAppend, engine.WriteUpsert, engine.WriteDelete},
+		Writes:  []engine.WriteMode{engine.WriteReplace, engine.WriteAppend, engine.WriteUpsert, engine.WriteDelete, engine.WriteMerge},
 		// P2: the ledger commits with the rows.
 		Delivery: "effectively-once",
 		Wire:     []engine.WireFormat{engine.WirePostgresCopy},
@@ -130,6 +130,8 @@ type Session struct {
 	details map[*engine.Target]*detail
 	// places tells which resource a table was prepared for.
 	places map[place]string
+	// exchanged are resources whose changes exchange unique values between rows.
+	exchanged map[string]bool
 }
 
 var (

@@ -59,7 +59,7 @@ func makeTables(t *engine.Target, d *detail) []change {
 	if d.Unlogged {
 		kind = "UNLOGGED "
 	}
-	if t.Write == engine.WriteReplace && !d.Exists {
+	if (t.Write == engine.WriteReplace || d.Delta != "") && !d.Exists {
 		create(d.staging(), kind, "("+definitions+")")
 		made = append(made, comments(t, d, d.staging())...)
 	} else {
@@ -71,6 +71,9 @@ func makeTables(t *engine.Target, d *detail) []change {
 		if d.Staging != "" {
 			create(d.staging(), kind, "(LIKE "+d.place().sql()+" INCLUDING ALL EXCLUDING INDEXES EXCLUDING STATISTICS)")
 		}
+	}
+	if d.Delta != "" {
+		made = append(made, makeDelta(d))
 	}
 	if t.Lineage && d.Staging != "" {
 		// Rows copied straight into staging get their lineage as defaults.
@@ -88,7 +91,7 @@ func makeTables(t *engine.Target, d *detail) []change {
 func newTableKeys(t *engine.Target, d *detail) []change {
 	var made []change
 	table := d.place()
-	if t.Write == engine.WriteUpsert {
+	if t.Write == engine.WriteUpsert || t.Write == engine.WriteMerge {
 		made = append(made, change{SQL: "ALTER TABLE " + table.sql() + " ADD PRIMARY KEY (" + idents("", d.Key) + ")",
 			Done: "EXISTS (SELECT FROM pg_constraint WHERE contype = 'p' AND conrelid = to_regclass(" + literal(table.sql()) + "))"})
 	}
@@ -157,8 +160,10 @@ func (s *Session) Prepare(ctx context.Context, t *engine.Target) (*engine.Prepar
 	if err != nil {
 		return nil, err
 	}
-	if err := s.register(t, d); err != nil {
-		return nil, err
+	if t.Resource != engine.StreamResource {
+		if err := s.register(t, d); err != nil {
+			return nil, err
+		}
 	}
 	prepared := &engine.Prepared{}
 	err = s.with(ctx, "", func(c *conn) error {
@@ -167,6 +172,9 @@ func (s *Session) Prepare(ctx context.Context, t *engine.Target) (*engine.Prepar
 			return err
 		}
 		prepared.Statements = append(prepared.Statements, made...)
+		if t.Resource == engine.StreamResource {
+			return nil
+		}
 		ready, err := s.checkStaging(ctx, c, t, d)
 		if err != nil || ready {
 			return err
@@ -298,8 +306,8 @@ func (s *Session) makeReady(ctx context.Context, c *conn, t *engine.Target, d *d
 		if _, err := c.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", lockKey("prepare", d.Schema, d.Table)); err != nil {
 			return classify(err, "prepare %s", t.Name)
 		}
-		if d.Staging != "" {
-			if _, err := c.Exec(ctx, "DROP TABLE IF EXISTS "+d.staging().sql()); err != nil {
+		for _, p := range d.staged() {
+			if _, err := c.Exec(ctx, "DROP TABLE IF EXISTS "+p.sql()); err != nil {
 				return classify(err, "drop unused staging of %s", t.Name)
 			}
 		}

@@ -71,6 +71,9 @@ func (s *Session) dropOthersStaging(ctx context.Context, c *conn, t *engine.Targ
 	if err != nil {
 		return err
 	}
+	if t.Resource == engine.StreamResource {
+		return nil
+	}
 	d, err := s.detailOf(t)
 	if err != nil {
 		return err

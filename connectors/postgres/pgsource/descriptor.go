@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"github.com/tranship-io/tranship/connectors/postgres/pgoutput"
 	"github.com/tranship-io/tranship/engine"
 )
 
@@ -64,6 +65,10 @@ type descriptor struct {
 	Holder   string `json:"holder,omitempty"`
 	Snapshot string `json:"snapshot,omitempty"`
 
+	// Aligned, for a piece that is read beside a change stream, is the alignment
+	// point of its table.
+	Aligned *alignment `json:"aligned,omitempty"`
+
 	// Restart is true when a relation that was truncated, rewritten or made anew
 	// since the plan means to read the resource again from its beginning.
 	Restart bool `json:"restart,omitempty"`
@@ -95,6 +100,9 @@ type position struct {
 	Block int64 `json:"block,omitempty"`
 	// End is true after the last row.
 	End bool `json:"end,omitempty"`
+	// Seen is a place in the log after all that a snapshot of an aligned piece has
+	// seen, the last one's.
+	Seen pgoutput.LSN `json:"seen,omitempty"`
 }
 
 // keyValue is a value of a key column: text as the server prints it, or, for

@@ -171,9 +171,11 @@ func TestRights(t *testing.T) {
 	text := fmt.Sprint(findings)
 	require.Contains(t, text, "none of the 3 tables")
 	require.Contains(t, text, "pg_read_all_stats")
+	require.Contains(t, text, "the role may not use replication")
 	findings, err = d.open().(engine.ConnectionTester).TestConnection(ctx)
 	require.NoError(t, err)
 	require.Contains(t, fmt.Sprint(findings), "all 3 tables and views in 2 schemas can be read")
+	require.Contains(t, fmt.Sprint(findings), "max_slot_wal_keep_size is -1")
 }
 
 func TestRowSecurityIsToldOf(t *testing.T) {

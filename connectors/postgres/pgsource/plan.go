@@ -49,8 +49,10 @@ func (s *Session) Plan(ctx context.Context, req engine.PlanRequest) (*engine.Sou
 			return p.full(ctx)
 		case engine.ReadIncremental:
 			return p.incremental(ctx)
+		case engine.ReadCDC:
+			return p.changes(ctx)
 		}
-		return engine.Permanentf("use full or incremental", "%s: read mode %q is not supported by the postgres source", req.Resource, req.Read)
+		return engine.Permanentf("use full, incremental or cdc", "%s: read mode %q is not supported by the postgres source", req.Resource, req.Read)
 	})
 }
 

@@ -19,6 +19,9 @@ import (
 // every batch; a block range has positions every few megabytes; what is read
 // whole has one at its end. A canceled read is gone from the server within two seconds.
 func (s *Session) Read(ctx context.Context, req engine.ReadRequest, out engine.Writer) (engine.ReadResult, error) {
+	if req.Members != nil {
+		return s.readStream(ctx, req, out)
+	}
 	d, err := parseDescriptor(req.Split)
 	if err != nil {
 		return engine.ReadResult{}, err
@@ -28,7 +31,7 @@ func (s *Session) Read(ctx context.Context, req engine.ReadRequest, out engine.W
 		return engine.ReadResult{}, err
 	}
 	if pos.End {
-		return engine.ReadResult{Done: true}, nil
+		return engine.ReadResult{Done: true, End: req.From}, nil
 	}
 	if d.Holder != "" {
 		if _, err := s.holderOf(ctx, d); err != nil {
@@ -43,7 +46,7 @@ func (s *Session) Read(ctx context.Context, req engine.ReadRequest, out engine.W
 	err = r.run(ctx)
 	if err == nil {
 		s.giveReader(r.conn)
-		return engine.ReadResult{Done: true}, nil
+		return engine.ReadResult{Done: true, End: encode(position{End: true, Seen: pos.Seen})}, nil
 	}
 	if errors.Is(err, engine.ErrBoundary) {
 		// The end of an attempt is no fault of the connection's.
@@ -86,6 +89,11 @@ func (r *read) run(ctx context.Context) error {
 	if err := r.s.begin(ctx, r.conn, r.d, r.req); err != nil {
 		return err
 	}
+	if r.d.Aligned != nil {
+		if err := r.alignSnapshot(ctx); err != nil {
+			return err
+		}
+	}
 	asText, err := r.textColumns()
 	if err != nil {
 		return err
@@ -113,13 +121,13 @@ func (r *read) run(ctx context.Context) error {
 		if !ordered || !resumable {
 			return nil
 		}
-		return r.out.Mark(ctx, encode(position{Key: key}))
+		return r.out.Mark(ctx, encode(position{Key: key, Seen: r.pos.Seen}))
 	}
 	if err := r.copyAll(ctx, list); err != nil {
 		return err
 	}
 	if ordered || r.d.Way == whole {
-		return r.out.Mark(ctx, encode(position{End: true}))
+		return r.out.Mark(ctx, encode(position{End: true, Seen: r.pos.Seen}))
 	}
 	return nil
 }

@@ -36,7 +36,7 @@ func (*Source) Spec() engine.Spec {
 		Title:         "PostgreSQL",
 		Summary:       "Reads tables, partitioned tables, views, materialized views and foreign tables of PostgreSQL 13 to 18.",
 		Config:        &pgconf.Config{},
-		Reads:         []engine.ReadMode{engine.ReadFull, engine.ReadIncremental},
+		Reads:         []engine.ReadMode{engine.ReadFull, engine.ReadIncremental, engine.ReadCDC},
 		Consistencies: []engine.Consistency{engine.ConsistencyChunked, engine.ConsistencySnapshot},
 		Wire:          []engine.WireFormat{engine.WirePostgresCopy},
 		Notes: []string{
@@ -45,6 +45,7 @@ func (*Source) Spec() engine.Spec {
 			"Readers take ACCESS SHARE locks, so TRUNCATE, DROP and rewriting ALTER TABLE wait for them, and they for those.",
 			"Incremental reads find rows of transactions that commit late if the cursor is set by the database at the transaction's time (a default or trigger with now()) and the role may see all sessions (GRANT pg_read_all_stats); otherwise set a lookback that covers the longest transaction.",
 			"Incremental reads do not see deleted rows.",
+			"Changes (read: cdc, PostgreSQL 14 and later) need wal_level = logical, the right REPLICATION, ownership of the tables and a key; docs/cdc.md says what is guaranteed, and what is not built yet.",
 			"Tables that inherit without being partitions are read without their children, which are resources of their own.",
 			"PostgreSQL 13 can't read block ranges: there a snapshot of a table with a key is read by key ranges, and one without a key in one piece.",
 			"Databases with the encoding SQL_ASCII are refused.",
@@ -94,6 +95,8 @@ type Session struct {
 	idle    []*pgx.Conn
 	readers []*readerConn
 	closed  bool
+	// wal are the replication connections by slot.
+	wal map[string]*walConn
 
 	// holdMu serializes planning of snapshots; holders is guarded by mu.
 	holdMu  sync.Mutex
@@ -106,9 +109,12 @@ func (s *Session) Identity() string { return s.identity }
 // Close ends every session of this one, and with them its snapshots.
 func (s *Session) Close(ctx context.Context) error {
 	s.mu.Lock()
-	idle, readers, holders := s.idle, s.readers, s.holders
-	s.idle, s.readers, s.holders, s.closed = nil, nil, nil, true
+	idle, readers, holders, streams := s.idle, s.readers, s.holders, s.wal
+	s.idle, s.readers, s.holders, s.wal, s.closed = nil, nil, nil, nil, true
 	s.mu.Unlock()
+	for _, w := range streams {
+		w.close()
+	}
 	for _, r := range readers {
 		r.close()
 	}

@@ -47,7 +47,11 @@ FROM pg_catalog.pg_roles r WHERE r.rolname = current_user`
 // TestConnection looks at what decides whether and how the database can be read.
 func (s *Session) TestConnection(ctx context.Context) ([]engine.Finding, error) {
 	var f serverFacts
+	var changes changeFacts
 	err := s.query(ctx, func(tx pgx.Tx) error {
+		if err := tx.QueryRow(ctx, changeFactsSQL).Scan(&changes.level, &changes.keepSize, &changes.right, &changes.slots, &changes.senders); err != nil {
+			return err
+		}
 		return tx.QueryRow(ctx, factsSQL).Scan(&f.version, &f.user, &f.database, &f.superuser, &f.allStats, &f.standby,
 			&f.statementTimeout, &f.defaultReadOnly, &f.schemas, &f.relations, &f.readable, &f.unreadable, &f.policies,
 			&f.policiesBypassed, &f.freeConnections)
@@ -55,7 +59,11 @@ func (s *Session) TestConnection(ctx context.Context) ([]engine.Finding, error) 
 	if err != nil {
 		return nil, fmt.Errorf("test connection: %w", err)
 	}
-	return s.findings(&f), nil
+	found := s.findings(&f)
+	if !f.standby && s.version >= oldestStream {
+		found = append(found, changes.findings()...)
+	}
+	return found, nil
 }
 
 func (s *Session) findings(f *serverFacts) []engine.Finding {
