@@ -87,7 +87,7 @@ test: ## all that must hold: check, simulate, kill, chaos, memory, infra, locals
 
 .PHONY: test-go
 test-go: $(TOOLS_DONE) pgtest rig ## every Go test under the race detector, on one PostgreSQL server and one AWS
-	CGO_ENABLED=1 $(WITH_POSTGRES) $(WITH_AWS) $(TOOLS)/gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg -- -race -timeout 15m $(PKG)
+	CGO_ENABLED=1 $(WITH_POSTGRES) $(WITH_AWS) $(TOOLS)/gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg -- -race -timeout 25m $(PKG)
 
 .PHONY: memory
 memory: ## peaks of memory, which only hold without the race detector
