@@ -48,7 +48,7 @@ func (s *Session) applyStream(ctx context.Context, e *engine.Epoch) (*engine.Rec
 		return inTx(ctx, c, 0, func() error {
 			if len(names) > 0 {
 				// The tables of changes have no statistics: rows are found by key.
-				if _, err := c.Exec(ctx, "SET LOCAL enable_seqscan = off; SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; SET LOCAL constraint_exclusion = off"); err != nil {
+				if _, err := c.Exec(ctx, "SET LOCAL enable_seqscan = off; SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off"); err != nil {
 					return classify(err, "prepare the epoch")
 				}
 			}
@@ -174,7 +174,7 @@ func (s *Session) stepStream(ctx context.Context, c *conn, e *engine.Epoch, d *d
 // changeTable is the session's temporary table for changes of a resource.
 func changeTable(t *engine.Target) string { return "_tranship_c_" + hash(t.Resource)[:12] }
 
-// written are the places of the columns that are written, among the plan's.
+// writtenAt are the places of the columns that are written, among the plan's.
 func (d *detail) writtenAt() []int {
 	var at []int
 	for i := range d.Columns {

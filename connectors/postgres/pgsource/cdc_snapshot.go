@@ -1,7 +1,6 @@
 package pgsource
 
 import (
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -64,12 +63,4 @@ func (s snapshot) covers(o snapshot) (bool, uint64) {
 		}
 	}
 	return true, 0
-}
-
-func (s snapshot) String() string {
-	list := make([]string, len(s.xip))
-	for i, x := range s.xip {
-		list[i] = strconv.FormatUint(x, 10)
-	}
-	return fmt.Sprintf("%d:%d:%s", s.xmin, s.xmax, strings.Join(list, ","))
 }
